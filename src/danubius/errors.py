@@ -1,0 +1,272 @@
+"""The one error tree: every failure a user can see is a leaf with a code, a sentence and advice.
+
+Codes are stable integers that travel on the wire and are never reused. The hundreds digit is the family:
+1xx wrong use, 2xx not found, 3xx conflict, 4xx overloaded, 5xx unavailable, 6xx damaged data, 7xx the data directory.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Retry(enum.IntEnum):
+    """What a caller should do about an error."""
+
+    NEVER = 0
+    """The same call fails the same way: change the call."""
+    SAME = 1
+    """The same call may succeed at once, for example on a new connection."""
+    AFTER_WAIT = 2
+    """The same call may succeed after a back-off."""
+    AFTER_LOOKUP = 3
+    """Ask again who owns the topic, then retry there."""
+
+
+class DanubiusError(Exception):
+    """Root of all errors. Catch it to catch everything Danubius raises."""
+
+    code: ClassVar[int] = 0
+    retry: ClassVar[Retry] = Retry.NEVER
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    @property
+    def is_retryable(self) -> bool:
+        return self.retry is not Retry.NEVER
+
+
+# ---------------------------------------------------------------- 1xx wrong use
+
+
+class InvalidName(DanubiusError):
+    """A topic, subscription, producer or consumer name breaks the naming rules."""
+
+    code = 101
+
+
+class InvalidArgument(DanubiusError):
+    """An option or argument is out of its range or does not fit the others."""
+
+    code = 102
+
+
+class MessageTooLarge(DanubiusError):
+    """A message or batch is larger than the broker accepts."""
+
+    code = 103
+
+
+class UnsupportedVersion(DanubiusError):
+    """The peer speaks no common version of the protocol or the record batch."""
+
+    code = 104
+
+
+class ProtocolViolation(DanubiusError):
+    """The peer sent a frame that the protocol does not allow here. The connection is closed."""
+
+    code = 105
+
+
+class InvalidBatch(DanubiusError):
+    """A record batch is malformed or fails its checksum. It was not stored."""
+
+    code = 106
+
+
+class ClientClosed(DanubiusError):
+    """The client, producer, consumer or reader was closed."""
+
+    code = 107
+
+
+# ---------------------------------------------------------------- 2xx not found
+
+
+class TopicNotFound(DanubiusError):
+    """The topic does not exist."""
+
+    code = 201
+
+
+class SubscriptionNotFound(DanubiusError):
+    """The subscription does not exist."""
+
+    code = 202
+
+
+class OffsetOutOfRange(DanubiusError):
+    """The offset lies outside what the topic still holds."""
+
+    code = 203
+
+
+class HandleNotFound(DanubiusError):
+    """The producer or consumer handle is not open on this connection."""
+
+    code = 204
+    retry = Retry.SAME
+
+
+# ---------------------------------------------------------------- 3xx conflict
+
+
+class TopicExists(DanubiusError):
+    """The topic exists already, with other settings."""
+
+    code = 301
+
+
+class SubscriptionBusy(DanubiusError):
+    """An exclusive subscription has a consumer, and it is alive."""
+
+    code = 302
+
+
+class SubscriptionTypeMismatch(DanubiusError):
+    """The subscription has connected consumers of another type."""
+
+    code = 303
+
+
+class ProducerFenced(DanubiusError):
+    """A newer producer of the same name took over."""
+
+    code = 304
+
+
+class OutOfSequence(DanubiusError):
+    """A batch arrived ahead of one that was not stored; the earlier ones come first."""
+
+    code = 305
+    retry = Retry.SAME
+
+
+class TopicDeleted(DanubiusError):
+    """The topic was deleted while this producer, consumer or reader was open."""
+
+    code = 306
+
+
+class ConsumerReplaced(DanubiusError):
+    """A consumer of the same name took this one's place."""
+
+    code = 307
+
+
+# ---------------------------------------------------------------- 4xx overloaded
+
+
+class Overloaded(DanubiusError):
+    """A queue is at its bound; slow down, or wait for what is under way."""
+
+    code = 401
+    retry = Retry.AFTER_WAIT
+
+
+class TooManyConnections(DanubiusError):
+    """The broker is at its limit of connections."""
+
+    code = 402
+    retry = Retry.AFTER_WAIT
+
+
+# ---------------------------------------------------------------- 5xx unavailable
+
+
+class BrokerUnavailable(DanubiusError):
+    """No broker answers at the address, or the connection to it was lost."""
+
+    code = 501
+    retry = Retry.AFTER_WAIT
+
+
+class StorageFull(DanubiusError):
+    """The broker's disk is full. Nothing was stored; reading goes on."""
+
+    code = 502
+    retry = Retry.AFTER_WAIT
+
+
+class StorageFailed(DanubiusError):
+    """The broker's disk failed a write or a read. Nothing was acknowledged."""
+
+    code = 503
+    retry = Retry.AFTER_WAIT
+
+
+class DeadlineExceeded(DanubiusError):
+    """No answer came in time; whether the call took effect is unknown."""
+
+    code = 504
+    retry = Retry.SAME
+
+
+class ShuttingDown(DanubiusError):
+    """The broker is stopping and takes no new work."""
+
+    code = 505
+    retry = Retry.AFTER_WAIT
+
+
+# ---------------------------------------------------------------- 6xx damaged data
+
+
+class LedgerDamaged(DanubiusError):
+    """A range of a stored topic fails its checksum; it is skipped only by explicit choice."""
+
+    code = 601
+
+
+# ---------------------------------------------------------------- 7xx the data directory
+
+
+class DataDirectoryInUse(DanubiusError):
+    """Another broker holds the data directory."""
+
+    code = 701
+
+
+class DataDirectoryTooNew(DanubiusError):
+    """The data directory was written by a newer version."""
+
+    code = 702
+
+
+class DataDirectoryDamaged(DanubiusError):
+    """The data directory lacks what the broker needs to recover without loss."""
+
+    code = 703
+
+
+class UnknownError(DanubiusError):
+    """The broker reported a code this version does not know."""
+
+    code = 999
+
+
+class InvariantViolation(AssertionError):
+    """A bug in Danubius itself: state that must not be was seen. Never caught below the composition root."""
+
+
+def _leaves(cls: type[DanubiusError]) -> list[type[DanubiusError]]:
+    return [cls] + [leaf for sub in cls.__subclasses__() for leaf in _leaves(sub)]
+
+
+_BY_CODE: dict[int, type[DanubiusError]] = {leaf.code: leaf for leaf in _leaves(DanubiusError)}
+
+
+def error_from_code(code: int, message: str) -> DanubiusError:
+    """Build the leaf for a code that came over the wire."""
+    leaf = _BY_CODE.get(code)
+    if leaf is None:
+        return UnknownError(f"{message} (error code {code})")
+    return leaf(message)
+
+
+def all_error_types() -> list[type[DanubiusError]]:
+    """Every leaf, in order of its code."""
+    return [_BY_CODE[code] for code in sorted(_BY_CODE) if code]

@@ -1,0 +1,1 @@
+"""The vocabulary: identities, specifications and limits. Pure, and imports nothing of ours but errors."""

@@ -1,0 +1,137 @@
+"""A worker: one named thread with an inbox that it drains in batches.
+
+Invariants:
+- Items are handled in the order of `put`, each exactly once, by one thread.
+- The handler is called with everything that waits, at most `drain_max` items, or with an empty
+  list when the moment it asked for has come. It gets the monotonic clock and returns when it wants
+  to be called at the latest (or None).
+- `stop` lets everything that was put before it be handled first. The thread is no daemon: the
+  process does not end in the middle of a write.
+- A handler never raises in normal work. If it does, that is a bug: the worker ends, hands the
+  items that nobody will handle to `on_crash`, and later items go there too.
+
+The inbox has no bound of its own: whoever puts knows the bytes under way and stops by them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+Item = TypeVar("Item")
+Handle = Callable[[list[Item], int], int | None]
+"""(items, now_ns) -> the monotonic nanosecond by which to be called again, or None."""
+OnCrash = Callable[[list[Item], BaseException], None]
+
+DRAIN_MAX: Final = 4096
+STOP_TIMEOUT_S: Final = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class _Stop:
+    """What `stop` puts behind the last item."""
+
+
+_STOP: Final = _Stop()
+
+
+class Worker(Generic[Item]):
+    """One thread that handles what it is given, in batches."""
+
+    def __init__(
+        self,
+        name: str,
+        handle: Handle[Item],
+        *,
+        on_crash: OnCrash[Item],
+        drain_max: int = DRAIN_MAX,
+    ) -> None:
+        self._handle = handle
+        self._on_crash = on_crash
+        self._drain_max = drain_max
+        self._inbox: queue.SimpleQueue[Item | _Stop] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=False)
+        self._has_stopped = False
+        self._crash: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, item: Item) -> None:
+        """Hand over an item; never waits. After `stop` nothing may be put."""
+        assert not self._has_stopped, f"{self._thread.name} was stopped"
+        self._inbox.put(item)
+        if self._crash is not None:
+            # The thread may have looked for leftovers before this one came.
+            self._bury([], self._crash)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Handle what was put, then end the thread; False if that took too long (a hanging disk)."""
+        if not self._has_stopped:
+            self._has_stopped = True
+            self._inbox.put(_STOP)
+        if self._thread.ident is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this worker's thread."""
+        return threading.current_thread() is self._thread
+
+    def _run(self) -> None:
+        wake_ns: int | None = None
+        while True:
+            items, is_last = self._drain(wake_ns)
+            try:
+                if items or not is_last:
+                    wake_ns = self._handle(items, time.monotonic_ns())
+            except BaseException as crash:
+                # Whatever it was, a dead thread must not take its items into the grave.
+                log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
+                self._crash = crash
+                self._bury(items, crash)
+                return
+            if is_last:
+                return
+
+    def _drain(self, wake_ns: int | None) -> tuple[list[Item], bool]:
+        inbox = self._inbox
+        try:
+            item = inbox.get(timeout=_seconds_until(wake_ns))
+        except queue.Empty:
+            return [], False
+        items: list[Item] = []
+        # One consumer: what qsize counts is there for certain, and no exception ends the loop.
+        for _ in range(min(inbox.qsize(), self._drain_max - 1)):
+            if isinstance(item, _Stop):
+                break
+            items.append(item)
+            item = inbox.get()
+        if isinstance(item, _Stop):
+            return items, True
+        items.append(item)
+        return items, False
+
+    def _bury(self, items: list[Item], crash: BaseException) -> None:
+        """Give up the inbox's items; safe on two threads at once, as each item is got by one of them."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if not isinstance(item, _Stop):
+                    items.append(item)
+        if items:
+            self._on_crash(items, crash)
+
+
+def _seconds_until(wake_ns: int | None) -> float | None:
+    if wake_ns is None:
+        return None
+    return max(0.0, (wake_ns - time.monotonic_ns()) / 1e9)

@@ -1,0 +1,53 @@
+# Danubius: every target sets itself up. `make help` lists them.
+SHELL := /bin/bash
+PY := .venv/bin/python
+STAMP := .venv/.installed
+RUN := . .venv/bin/activate &&
+PYTEST := $(PY) -X dev -m pytest -q
+export HYPOTHESIS_PROFILE ?= ci
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench fuzz lock clean
+
+help: ## print this
+	@echo 'make <target>; nothing needs to be set up before'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml .ci/setup
+	@.ci/setup
+	@touch $@
+
+setup: $(STAMP) ## make .venv from requirements.lock (done by every target when needed)
+
+demo: $(STAMP) ## one broker, a million durable messages, a kill -9, and nothing lost (about a minute)
+	@$(PY) -m danubius demo
+
+test: check ## check, then every test: unit, property, end to end, crash (minutes)
+	$(PYTEST) -n 2 -m 'not serial' tests
+	$(PYTEST) -m serial tests
+
+check: $(STAMP) ## format, lint, types, layers, dependencies, tidiness (seconds)
+	@$(RUN) ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
+	@$(RUN) ruff check --quiet .
+	@$(RUN) basedpyright --level error
+	@$(RUN) lint-imports --no-logo
+	@$(RUN) deptry src
+	@$(PYTEST) tests/test_tidy.py
+
+format: $(STAMP) ## rewrite the code in the house format
+	@$(RUN) ruff format . && ruff check --fix --quiet .
+
+bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
+	@$(PY) benches/run.py $(BENCH_ARGS)
+
+fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples
+	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 900 tests/property $(wildcard tests/fuzz)
+
+lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versions only)
+	@$(RUN) { command -v uv >/dev/null || pip install -q uv; } && uv pip compile --quiet --universal --python-version 3.11 \
+	  --extra broker --extra arrow --group dev --group bench --no-annotate --no-header \
+	  pyproject.toml | sed -E '/^--/d' > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+clean: ## remove .venv, caches and results
+	rm -rf .venv .bench .demo .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

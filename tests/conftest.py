@@ -1,0 +1,39 @@
+"""What holds for every test: the event loop, hypothesis profiles, markers and time limits by folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_TESTS = Path(__file__).parent
+
+settings.register_profile("dev", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "fuzz", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+_TIMEOUT_S = {"e2e": 120, "fuzz": 180, "property": 60}
+"""Folders whose tests may take longer than the default; a test's own mark wins."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        if folder == "e2e":
+            item.add_marker(pytest.mark.e2e)
+        if folder in {"e2e", "fuzz"} and "crash" in item.path.name:
+            item.add_marker(pytest.mark.serial)
+        if folder in _TIMEOUT_S and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S[folder]))

@@ -1,0 +1,137 @@
+"""The code as data: bounds on size, names and words that no reviewer should have to look for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parent.parent
+_MODULE_LINES_MAX = 500
+_FUNCTION_LINES_MAX = 60
+_FILE_BYTES_MAX = 1 << 20
+_BANNED_STEMS = {
+    "utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "service", "handler",
+}  # fmt: skip
+# Written in pieces so that this file passes its own check.
+_BANNED_TEXT = {
+    "a path of one machine": re.compile(r"(?<![\w.])/(?:work|root|home|Users)" + r"/\w"),
+    "the address of a package registry": re.compile(
+        r"py" + r"pi\.org|python" + r"hosted|index" + r"-url|find" + r"-links", re.IGNORECASE
+    ),
+}
+_LICENCE_FILES = {"LICENSE"}
+
+
+@cache
+def _tracked() -> tuple[Path, ...]:
+    """Every file git tracks or would track; without git, every file outside hidden folders."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=_ROOT, capture_output=True, check=False,
+    )  # fmt: skip
+    if listed.returncode == 0:
+        names = [name for name in listed.stdout.decode().split("\0") if name]
+        paths = [_ROOT / name for name in names]
+    else:
+        paths = [
+            path
+            for path in _ROOT.rglob("*")
+            if not any(part.startswith(".") for part in path.relative_to(_ROOT).parts)
+        ]
+    return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def _python(*folders: str) -> list[Path]:
+    roots = tuple(_ROOT / folder for folder in folders)
+    return [
+        path
+        for path in _tracked()
+        if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
+    ]
+
+
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def _names(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(_ROOT)) for path in paths]
+
+
+def test_modules_are_short() -> None:
+    long = [
+        f"{path.relative_to(_ROOT)}: {lines} lines"
+        for path in _python("src", "tests", "benches", "examples")
+        if (lines := len(path.read_text().splitlines())) > _MODULE_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{path.relative_to(_ROOT)}:{node.lineno} {node.name}: {length} lines"
+        for path in _python("src", "benches")
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > _FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_modules_say_what_they_are() -> None:
+    silent = [
+        path
+        for path in _python("src", "benches", "examples")
+        if not ast.get_docstring(_parsed(path))
+    ]
+    assert _names(silent) == []
+
+
+def test_names_say_something() -> None:
+    banned = [path for path in _python("src", "tests", "benches") if path.stem in _BANNED_STEMS]
+    folders = [
+        path for path in _python("src") if _BANNED_STEMS & set(path.relative_to(_ROOT).parts)
+    ]
+    assert _names(banned + folders) == []
+
+
+def test_examples_fit_on_a_screen() -> None:
+    long = [path for path in _python("examples") if len(path.read_text().splitlines()) > 40]
+    assert _names(long) == []
+
+
+def test_test_files_have_unique_names() -> None:
+    names = [path.name for path in _python("tests") if path.name.startswith("test_")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+@pytest.mark.parametrize("what", list(_BANNED_TEXT))
+def test_no_file_contains(what: str) -> None:
+    pattern = _BANNED_TEXT[what]
+    found: list[str] = []
+    for path in _tracked():
+        if path.name in _LICENCE_FILES:
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{path.relative_to(_ROOT)}:{number}: {line.strip()[:80]}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if pattern.search(line)
+        ]
+    assert found == []
+
+
+def test_no_large_file_is_tracked() -> None:
+    assert _names([path for path in _tracked() if path.stat().st_size > _FILE_BYTES_MAX]) == []
+
+
+def test_readme_fits() -> None:
+    assert len((_ROOT / "README.md").read_text().splitlines()) <= 120

@@ -1,0 +1,209 @@
+"""Encoding: messages, or Arrow columns, become one record batch.
+
+For payloads alone nothing runs once per message in Python: sizes, offsets and the join are single calls. The result is
+the producer's: its stamped fields are 0 until the broker writes them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from danubius.errors import InvalidArgument, MessageTooLarge
+from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
+from danubius.record.checksum import crc32c
+from danubius.record.columns import largest_message, pack_offsets, padded, padding
+from danubius.record.header import (
+    ATTRIBUTES,
+    CHECKED_FROM,
+    INT32_MAX,
+    INT64_MAX,
+    KEY_NULLS,
+    KEYS,
+    TIMES,
+    Codec,
+    read_header,
+    write_crc,
+    write_producer,
+)
+from danubius.record.key_hash import pack_key_hashes
+from danubius.record.seal import seal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from danubius.record.checksum import Buffer
+    from danubius.record.seal import Fields
+
+
+def encode(  # noqa: PLR0913 - one keyword for each column and header field
+    payloads: Sequence[bytes],
+    *,
+    publish_time_us: int | Sequence[int],
+    keys: Sequence[bytes | None] | None = None,
+    attributes: Sequence[Mapping[str, str] | None] | None = None,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    schema_id: int = 0,
+    schema_version: int = 0,
+    codec: Codec = Codec.NONE,
+) -> bytearray:
+    """Encode messages as one batch.
+
+    Raises InvalidArgument for arguments that do not fit each other and MessageTooLarge beyond the limits.
+
+    >>> batch = encode([b"hello", b"world"], publish_time_us=1_700_000_000_000_000, keys=[b"a", None])
+    """
+    count = len(payloads)
+    _check_header_fields(count, base_sequence, schema_id, schema_version)
+    flags = 0
+    rest: list[bytes] = []
+    if keys is not None:
+        flags |= _add_keys(rest, keys, count)
+    if type(publish_time_us) is int:
+        first_time_us = last_time_us = publish_time_us
+    else:
+        first_time_us, last_time_us, flag = _add_times(rest, publish_time_us, count)
+        flags |= flag
+    if attributes is not None:
+        flags |= _add_attributes(rest, attributes, count)
+    try:
+        offsets = pack_offsets(list(map(len, payloads)))
+        data_bytes = int.from_bytes(offsets[-4:], "little")
+        parts = (offsets, padding(len(offsets)), *payloads, padding(data_bytes), *rest)
+        return _seal_checked(
+            parts,
+            padded(len(offsets)) + padded(data_bytes) + sum(map(len, rest)),
+            codec,
+            (
+                flags,
+                count,
+                producer_id,
+                producer_epoch,
+                schema_version,
+                base_sequence,
+                first_time_us,
+                last_time_us,
+                schema_id,
+            ),
+        )
+    except TypeError as error:
+        raise InvalidArgument(f"payloads must be a sequence of bytes: {error}") from error
+
+
+def rewrite_producer(
+    buffer: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Give a batch to another producer or epoch, in place, with a new checksum.
+
+    A client does so with what it has not sent yet, or was refused, when its epoch goes up.
+    """
+    _check_header_fields(read_header(buffer).count, base_sequence)
+    try:
+        write_producer(buffer, producer_id, producer_epoch, base_sequence)
+    except struct.error as error:
+        raise InvalidArgument(f"a producer field is out of its range: {error}") from error
+    write_crc(buffer, crc32c(memoryview(buffer)[CHECKED_FROM:]))
+
+
+def _seal_checked(
+    parts: Iterable[Buffer], body_bytes: int, codec: Codec, fields: Fields
+) -> bytearray:
+    # No message is larger than the whole: only a large body needs a look at its messages.
+    if MESSAGE_BYTES_MAX < body_bytes <= BATCH_BYTES_MAX:
+        body = b"".join(parts)
+        parts = (body,)
+        if len(body) == body_bytes:
+            size = largest_message(memoryview(body), fields[1], fields[0])
+            if size > MESSAGE_BYTES_MAX:
+                raise MessageTooLarge(
+                    f"a message has {size} bytes with its key and attributes; "
+                    f"at most {MESSAGE_BYTES_MAX} are allowed"
+                )
+    return seal(parts, body_bytes, codec, fields)
+
+
+def _check_header_fields(
+    count: int, base_sequence: int, schema_id: int = 0, schema_version: int = 0
+) -> None:
+    if not 1 <= count <= BATCH_RECORDS_MAX:
+        raise InvalidArgument(
+            f"a batch holds 1 to {BATCH_RECORDS_MAX} messages; this one would hold {count}"
+        )
+    if not 0 <= base_sequence <= INT64_MAX - count:
+        raise InvalidArgument(f"the base sequence {base_sequence} is out of its range")
+    if not 0 <= schema_id <= INT64_MAX or not 0 <= schema_version <= INT32_MAX:
+        raise InvalidArgument(
+            f"the schema id {schema_id} or version {schema_version} is out of its range"
+        )
+
+
+def _check_count(name: str, found: int, count: int) -> None:
+    if found != count:
+        raise InvalidArgument(f"there are {count} payloads, but {found} {name}")
+
+
+def _add_keys(rest: list[bytes], keys: Sequence[bytes | None], count: int) -> int:
+    _check_count("keys", len(keys), count)
+    flags = KEYS
+    if None in keys:
+        validity = _validity(keys)
+        if not validity:
+            return 0
+        packed = validity.to_bytes((count + 7) // 8, "little")
+        rest += (packed, padding(len(packed)))
+        flags |= KEY_NULLS
+    try:
+        values = [key if key is not None else b"" for key in keys]
+        hashes = pack_key_hashes(values)
+        _add_values(rest, values)
+    except TypeError as error:
+        raise InvalidArgument(f"keys must be bytes or None: {error}") from error
+    rest += (hashes, padding(len(hashes)))
+    return flags
+
+
+def _validity(keys: Sequence[bytes | None]) -> int:
+    """The bitmap as a number: bit i is set when key i is there."""
+    return int("".join(["0" if key is None else "1" for key in reversed(keys)]), 2)
+
+
+def _add_times(rest: list[bytes], times_us: Sequence[int], count: int) -> tuple[int, int, int]:
+    _check_count("publish times", len(times_us), count)
+    last = max(times_us)
+    if min(times_us) == last:
+        return last, last, 0
+    try:
+        rest.append(struct.pack(f"<{count}q", *times_us))
+    except struct.error as error:
+        raise InvalidArgument(f"a publish time is out of its range: {error}") from error
+    return times_us[0], last, TIMES
+
+
+def _add_attributes(
+    rest: list[bytes], attributes: Sequence[Mapping[str, str] | None], count: int
+) -> int:
+    _check_count("attributes", len(attributes), count)
+    if not any(attributes):
+        return 0
+    sizes = [len(each) if each else 0 for each in attributes]
+    present = [each for each in attributes if each]
+    try:
+        names = [name.encode() for each in present for name in each]
+        values = [value.encode() for each in present for value in each.values()]
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidArgument(
+            f"attributes must map text to text that UTF-8 can encode: {error}"
+        ) from error
+    map_offsets = pack_offsets(sizes)
+    rest += (map_offsets, padding(len(map_offsets)))
+    _add_values(rest, names)
+    _add_values(rest, values)
+    return ATTRIBUTES
+
+
+def _add_values(rest: list[bytes], values: Sequence[bytes]) -> None:
+    offsets = pack_offsets(list(map(len, values)))
+    data = b"".join(values)
+    rest += (offsets, padding(len(offsets)), data, padding(len(data)))

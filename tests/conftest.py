@@ -1,4 +1,4 @@
-"""What holds for every test: the event loop, hypothesis profiles, markers and time limits by folder."""
+"""What holds for every test: event loop, hypothesis profiles, markers and time limits."""
 
 from __future__ import annotations
 

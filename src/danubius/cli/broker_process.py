@@ -1,0 +1,125 @@
+"""A broker as a child process: for the demo, the benchmark and tests that kill it.
+
+The child is this same interpreter running `danubius standalone`. It is ready when it has printed
+its ready line, and it is always gone when the context ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from danubius.errors import BrokerUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_READY: Final = re.compile(r"ready: (?P<url>danube://\S+)\s+(?P<http>http://\S+)")
+_STOP_TIMEOUT_S: Final = 15.0
+
+
+class BrokerProcess:
+    """One broker on loopback; ports are picked free at the first start and kept at later ones."""
+
+    def __init__(self, data_dir: Path, *, arguments: tuple[str, ...] = ()) -> None:
+        self._data_dir = data_dir
+        self._arguments = arguments
+        self._log_path = data_dir.parent / f"{data_dir.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        self.http_url = ""
+        self.ready_after_s = 0.0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> BrokerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, *, timeout_s: float = 60.0) -> None:
+        """Start the child and wait for its ready line."""
+        assert self._process is None
+        command = [
+            sys.executable,
+            "-m",
+            "danubius",
+            "standalone",
+            "--data-dir",
+            str(self._data_dir),
+        ]
+        command += ["--port", _port_of(self.url), "--http-port", _port_of(self.http_url)]
+        started = time.monotonic()
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the parent, which then stops the child
+            )
+        line = self._first_line(started + timeout_s)
+        match = _READY.search(line)
+        if match is None:
+            self.kill()
+            raise BrokerUnavailable(f"the broker did not start: {line or self._last_log_line()}")
+        self.url, self.http_url = match["url"], match["http"]
+        self.ready_after_s = time.monotonic() - started
+
+    def kill(self) -> None:
+        """SIGKILL: the broker gets no chance to do anything."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that takes too long."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(how)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def _first_line(self, deadline: float) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        data = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in data and (left := deadline - time.monotonic()) > 0:
+                if not selector.select(left):
+                    break
+                piece = os.read(descriptor, 4096)
+                if not piece:
+                    break
+                data += piece
+        return data.decode(errors="replace").partition("\n")[0]
+
+    def _last_log_line(self) -> str:
+        lines = self._log_path.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _port_of(url: str) -> str:
+    return url.rpartition(":")[2].rstrip("/") or "0"

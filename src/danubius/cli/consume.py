@@ -1,0 +1,159 @@
+"""`danubius consume`: print and acknowledge the messages of a subscription."""
+
+from __future__ import annotations
+
+import base64
+import sys
+
+import click
+import msgspec
+
+import danubius
+from danubius.cli.event_loop import run_async
+from danubius.cli.options import (
+    Start,
+    json_option,
+    start_position,
+    subscription_name,
+    topic_name,
+    url_option,
+)
+from danubius.cli.options import count as count_of
+from danubius.cli.output import human_count, note
+from danubius.errors import DeadlineExceeded
+from danubius.model.subscription import SubscriptionType
+
+_BATCH_MESSAGES_MAX = 10_000
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asked for."""
+
+    url: str
+    topic: str
+    subscription: str
+    type: str
+    start: Start
+    count: int | None
+    timeout_s: float | None
+    as_json: bool
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  danubius consume /default/orders -s billing
+  danubius consume /default/orders -s audit --from 2026-01-31T12:00:00 --json
+  danubius consume /default/orders -s workers --type shared --count 100
+"""
+)
+@click.argument("topic", type=topic_name)
+@click.option(
+    "-s", "--subscription", type=subscription_name, required=True, metavar="NAME",
+    help="The subscription; it remembers what was acknowledged.",
+)  # fmt: skip
+@click.option(
+    "--type", "kind", type=click.Choice([kind.value for kind in SubscriptionType]),
+    default="exclusive", show_default=True, help="How its consumers share the messages.",
+)  # fmt: skip
+@click.option(
+    "--from", "start", type=start_position, default="earliest", show_default=True,
+    metavar="earliest|latest|OFFSET|ISO-TIME", help="Where a new subscription starts.",
+)  # fmt: skip
+@click.option("--count", type=count_of, metavar="N", help="Stop after N messages.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="Stop when nothing came for this long; a failure if --count was not reached.",
+)  # fmt: skip
+@json_option
+@url_option
+def consume(
+    topic: str,
+    subscription: str,
+    kind: str,
+    start: Start,
+    count: int | None,
+    timeout_s: float | None,
+    as_json: bool,
+    url: str,
+) -> None:  # one parameter an option
+    """Print the messages of TOPIC, one a line, and acknowledge them.
+
+    Runs until --count, --timeout or Ctrl-C. With --json every line has offset, publish_time, key,
+    attributes and payload; bytes that are no UTF-8 text come as payload_base64 and key_base64.
+    """
+    if count is not None and count < 1:
+        raise click.UsageError("--count must be at least 1")
+    wanted = Wanted(
+        url=url, topic=topic, subscription=subscription, type=kind, start=start, count=count,
+        timeout_s=timeout_s, as_json=as_json,
+    )  # fmt: skip
+    try:
+        run_async(_consume(wanted))
+    except KeyboardInterrupt:
+        if count is not None:
+            raise
+
+
+async def _consume(wanted: Wanted) -> None:
+    remaining = wanted.count if wanted.count is not None else sys.maxsize
+    received = 0
+    render = _json_line if wanted.as_json else _text_line
+    async with (
+        danubius.connect(wanted.url) as client,
+        client.consumer(
+            wanted.topic,
+            subscription=wanted.subscription,
+            type=wanted.type,
+            start=wanted.start,
+            # A consumer that wants few messages must not hold back many from its peers.
+            prefetch_messages=min(remaining, 100_000),
+        ) as consumer,
+    ):
+        note(f"consuming {wanted.topic} as {wanted.subscription}; Ctrl-C stops")
+        while remaining:
+            try:
+                batch = await consumer.receive_batch(
+                    timeout=wanted.timeout_s, max_messages=min(remaining, _BATCH_MESSAGES_MAX)
+                )
+            except DeadlineExceeded:
+                if wanted.count is None:
+                    break
+                raise DeadlineExceeded(
+                    f"{received} of {wanted.count} messages came from {wanted.topic}, "
+                    f"then none for {wanted.timeout_s} s"
+                ) from None
+            sys.stdout.buffer.write(b"".join(map(render, batch.messages())))
+            sys.stdout.buffer.flush()
+            # Printed first, acknowledged after: a broken pipe loses nothing.
+            await consumer.ack(batch)
+            received += len(batch)
+            remaining -= len(batch)
+    note(f"{human_count(received)} messages")
+
+
+def _text_line(message: danubius.Message) -> bytes:
+    return message.payload + b"\n"
+
+
+def _json_line(message: danubius.Message) -> bytes:
+    line: dict[str, object] = {
+        "topic": message.topic,
+        "offset": message.offset,
+        "publish_time": message.publish_time.isoformat(),
+        "redelivery_count": message.redelivery_count,
+        "attributes": message.attributes,
+    }
+    if message.key is None:
+        line["key"] = None
+    else:
+        line |= _text_or_base64("key", message.key)
+    line |= _text_or_base64("payload", message.payload)
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _text_or_base64(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

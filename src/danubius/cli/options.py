@@ -1,0 +1,105 @@
+"""Options and argument types of several commands. A type raises `click.BadParameter`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from danubius.errors import InvalidName
+from danubius.model.ids import parse_name, parse_topic_name
+
+DEFAULT_URL = "danube://127.0.0.1:6651"
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: click decorates functions of any signature
+
+Start = str | int | datetime
+
+
+def url_option(command: F) -> F:
+    return click.option(
+        "--url",
+        envvar="DANUBIUS_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        show_envvar=True,
+        help="Where the broker is.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object a line, for programs."
+    )(command)
+
+
+def topic_name(text: str) -> str:
+    """`/namespace/topic`, checked before anything is dialled."""
+    try:
+        return parse_topic_name(text)
+    except InvalidName as error:
+        raise click.BadParameter(error.message) from error
+
+
+def subscription_name(text: str) -> str:
+    try:
+        return parse_name("subscription", text)
+    except InvalidName as error:
+        raise click.BadParameter(error.message) from error
+
+
+def start_position(value: Start) -> Start:
+    """`earliest`, `latest`, an offset, or an ISO 8601 time (UTC unless it says otherwise)."""
+    if not isinstance(value, str) or value in {"earliest", "latest"}:
+        return value
+    if value.isdecimal():
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is neither earliest, latest, an offset, nor a time (2026-01-31T12:00:00)"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def name_and_value(text: str | tuple[str, str]) -> tuple[str, str]:
+    """`name=value`."""
+    if isinstance(text, tuple):
+        return text
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise click.BadParameter(f"{text!r} is not of the form name=value")
+    return name, value
+
+
+def count(value: str | int) -> int:
+    """A number of things: `500`, `10k`, `1M`."""
+    return _quantity(value, {"": 1, "k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6, "G": 10**9})
+
+
+def byte_count(value: str | int) -> int:
+    """A number of bytes: `100`, `64KiB`, `1MB`, `5G`."""
+    powers = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+    units = {"": 1, "B": 1}
+    for letter, power in powers.items():
+        units |= {letter: 1024**power, f"{letter}iB": 1024**power, f"{letter}B": 1000**power}
+    return _quantity(value, units)
+
+
+def seconds(value: str | int) -> int:
+    """A length of time in seconds: `90`, `15m`, `12h`, `7d`."""
+    return _quantity(value, {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400})
+
+
+def _quantity(value: str | int, units: Mapping[str, int]) -> int:
+    if isinstance(value, int):
+        return value
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-z]*)", value)
+    if match is None or match[2] not in units:
+        known = ", ".join(unit for unit in units if unit)
+        raise click.BadParameter(f"{value!r} is not a number with an optional unit ({known})")
+    return round(float(match[1].replace("_", "")) * units[match[2]])

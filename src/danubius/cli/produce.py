@@ -1,0 +1,157 @@
+"""`danubius produce`: messages from arguments, a file or the lines of stdin.
+
+Lines of stdin are sent as they arrive: whatever one read returns is one call of `send_many`, so a
+person typing sees every line stored at once and a pipe is sent in large batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+import danubius
+from danubius.cli.event_loop import run_async
+from danubius.cli.options import count as count_of
+from danubius.cli.options import json_option, name_and_value, topic_name, url_option
+from danubius.cli.output import human_count, meter, print_json
+from danubius.errors import MessageTooLarge
+from danubius.model.limits import MESSAGE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_CHUNK_MESSAGES = 10_000
+_READ_BYTES = 1 << 20
+
+
+class Sent(msgspec.Struct):
+    """What `--json` prints when all is stored."""
+
+    topic: str
+    count: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    seconds: float = 0.0
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  danubius produce /default/orders -m hello -m world
+  danubius produce /default/orders -m tick --count 1M
+  danubius produce /default/orders --key customer-7 --attribute kind=invoice --file invoice.pdf
+  tail -F app.log | danubius produce /default/logs
+"""
+)
+@click.argument("topic", type=topic_name)
+@click.option(
+    "-m", "--message", "texts", multiple=True, metavar="TEXT", help="A message; repeatable."
+)
+@click.option(
+    "--file", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The content of a file as one message.",
+)  # fmt: skip
+@click.option(
+    "--count", type=count_of, default="1", metavar="N", help="Send what -m and --file give N times."
+)
+@click.option("--key", metavar="K", help="Key of every message (Key-Shared routes by it).")
+@click.option(
+    "--attribute", "attributes", type=name_and_value, multiple=True, metavar="NAME=VALUE",
+    help="An attribute of every message; repeatable.",
+)  # fmt: skip
+@click.option("--non-reliable", is_flag=True, help="Hand to whoever listens; store nothing.")
+@json_option
+@url_option
+def produce(
+    topic: str,
+    texts: tuple[str, ...],
+    path: Path | None,
+    count: int,
+    key: str | None,
+    attributes: tuple[tuple[str, str], ...],
+    non_reliable: bool,
+    as_json: bool,
+    url: str,
+) -> None:  # one parameter an option
+    """Send messages to TOPIC and wait until they are stored.
+
+    Without -m and --file, every line of stdin is a message.
+    """
+    payloads = [text.encode() for text in texts]
+    if path is not None:
+        payloads.append(path.read_bytes())
+    if not payloads and count != 1:
+        raise click.UsageError("--count needs -m or --file")
+    if count < 1:
+        raise click.UsageError("--count must be at least 1")
+    total = len(payloads) * count if payloads else None
+    source = _repeated(payloads, count) if payloads else _lines_of_stdin()
+    sent = Sent(topic)
+    key_bytes = key.encode() if key is not None else None
+    run_async(_send(url, sent, source, total, key_bytes, dict(attributes), non_reliable))
+    if as_json:
+        print_json(sent)
+    elif sent.count:
+        where = f"offsets {sent.first_offset} to {sent.last_offset}, "
+        click.echo(
+            f"sent {human_count(sent.count)} message{'s' if sent.count > 1 else ''} to {topic}: "
+            f"{'' if non_reliable else where}{sent.seconds:.3f} s"
+        )
+
+
+async def _send(
+    url: str,
+    sent: Sent,
+    source: AsyncIterator[list[bytes]],
+    total: int | None,
+    key: bytes | None,
+    attributes: dict[str, str],
+    non_reliable: bool,
+) -> None:  # the command's options, once more
+    dispatch = "non-reliable" if non_reliable else "reliable"
+    started = time.monotonic()
+    async with (
+        danubius.connect(url) as client,
+        client.producer(sent.topic, dispatch=dispatch) as producer,
+    ):
+        with meter("sending", total) as progress:
+            async for payloads in source:
+                receipts = await producer.send_many(
+                    payloads,
+                    keys=[key] * len(payloads) if key is not None else None,
+                    attributes=[attributes] * len(payloads) if attributes else None,
+                )
+                if sent.first_offset is None:
+                    sent.first_offset = receipts.first_offset
+                sent.last_offset = receipts.last_offset
+                sent.count += len(payloads)
+                progress.advance(len(payloads))
+    sent.seconds = round(time.monotonic() - started, 6)
+
+
+async def _repeated(payloads: list[bytes], count: int) -> AsyncIterator[list[bytes]]:
+    step = max(1, _CHUNK_MESSAGES // len(payloads))
+    for first in range(0, count, step):
+        yield payloads * min(step, count - first)
+
+
+async def _lines_of_stdin() -> AsyncIterator[list[bytes]]:
+    rest = b""
+    descriptor = sys.stdin.fileno()
+    while data := await asyncio.to_thread(os.read, descriptor, _READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > MESSAGE_BYTES_MAX:
+            raise MessageTooLarge(
+                f"a line of stdin is longer than a message may be: {MESSAGE_BYTES_MAX} bytes"
+            )
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]

@@ -1,15 +1,16 @@
 """RecordBatch: a view of one encoded batch, and the check a broker makes of what producers send.
 
-The view decodes nothing until asked, decodes whole columns, and keeps what it decoded. Hostile bytes raise
-InvalidBatch, never anything else: `check_batch` and `parse` check what takes constant time, each column the rest when
-it is decoded. A view assumes that nobody changes the bytes under it, apart from `stamp` before it is made.
+The view decodes nothing until asked, decodes whole columns, and keeps what it decoded. Hostile
+bytes raise InvalidBatch, never anything else: `check_batch` and `parse` check what takes constant
+time, each column the rest when it is decoded. A view assumes that nobody changes the bytes under
+it, apart from `stamp` before it is made.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from danubius.errors import InvalidArgument, InvalidBatch, MessageTooLarge
 from danubius.model.limits import MESSAGE_BYTES_MAX
@@ -40,8 +41,6 @@ from danubius.record.header import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow
-
 __all__ = [
     "HEADER_BYTES",
     "Buffer",
@@ -58,8 +57,9 @@ __all__ = [
 def check_batch(buffer: Buffer) -> Header:
     """Check a produced batch: what a broker runs once before it stores and passes on the bytes.
 
-    Costs the checksum and constant time. Raises InvalidBatch, UnsupportedVersion or MessageTooLarge. The columns of a
-    compressed batch are not looked at: consumers check them when they decode.
+    Costs the checksum and constant time. Raises InvalidBatch, UnsupportedVersion or
+    MessageTooLarge. The columns of a compressed batch are not looked at: consumers check them when
+    they decode.
     """
     header = _check_whole(buffer)
     if header.is_sparse or header.is_control:
@@ -204,8 +204,8 @@ class RecordBatch:
     def slice(self, start: int, stop: int) -> RecordBatch:
         """The records from index `start` to before `stop` as a batch of its own, uncompressed, with its own checksum.
 
-        No record is decoded: the columns are cut and their offsets shifted, in C. It keeps the offsets, the ledger
-        epoch and the producer's fields; sequence numbers move along.
+        No record is decoded: the columns are cut and their offsets shifted, in C. It keeps the
+        offsets, the ledger epoch and the producer's fields; sequence numbers move along.
         """
         if start == 0 and stop == len(self):
             return self
@@ -231,11 +231,16 @@ class RecordBatch:
         rows = Rows(indexes, self._payloads, self._key_values)
         return self._cut(cut_rows(self.header, self.body, self.columns, rows))
 
-    def to_arrow(self, topic: str = "", partition: int = 0) -> pyarrow.RecordBatch:
-        """The batch as Arrow columns, those of a DataFrame of a topic; payload, key and attributes are not copied."""
-        from danubius.record.arrow import to_arrow
+    def to_arrow(self, topic: str = "", partition: int = 0) -> Any:  # pyarrow comes without types
+        """A `pyarrow.RecordBatch` with the columns of a topic's DataFrame.
 
-        return to_arrow(self, topic, partition)
+        Payload, key, publish time and attributes stay where they are: nothing is copied or parsed,
+        only validated.
+        """
+        from danubius.record.arrow import Place, to_arrow
+
+        place = Place(topic, partition, self.offsets())
+        return to_arrow(self.header, self.body, self.columns, place)
 
     @property
     def body(self) -> memoryview:

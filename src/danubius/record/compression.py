@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from danubius.errors import InvalidArgument, InvalidBatch
 from danubius.model.limits import BATCH_BYTES_MAX
-from danubius.record.checksum import Buffer
 from danubius.record.header import Codec
+
+if TYPE_CHECKING:
+    from danubius.record.checksum import Buffer
 
 _ZSTD_LEVEL: Final = 3
 
@@ -27,10 +29,8 @@ def compress(codec: int, body: bytes) -> bytes:
 
 def decompress(codec: int, stored: Buffer, body_bytes: int) -> bytes:
     """Decompress a body to exactly the stated length, never allocating much more than that."""
-    if codec == Codec.LZ4:
-        body = _decompress_lz4(stored, body_bytes)
-    else:
-        body = _decompress_zstd(stored, body_bytes)
+    decoder = _decompress_lz4 if codec == Codec.LZ4 else _decompress_zstd
+    body = decoder(stored, body_bytes)
     if len(body) != body_bytes:
         raise InvalidBatch(
             f"the body decompresses to {len(body)} bytes, the header says {body_bytes}"

@@ -1,7 +1,8 @@
 """Cutting a part out of a batch: a run of records without decoding them, or single records.
 
-The result is a batch of its own: uncompressed, with its own checksum, the same producer and schema, and every record
-keeps its offset and its sequence. Both are `base + delta`, where the delta of a dense batch is the record's index.
+The result is a batch of its own: uncompressed, with its own checksum, the same producer and schema,
+and every record keeps its offset and its sequence. Both are `base + delta`, where the delta of a
+dense batch is the record's index.
 """
 
 from __future__ import annotations
@@ -9,12 +10,10 @@ from __future__ import annotations
 import itertools
 import operator
 import struct
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import InvalidBatch
-from danubius.record.columns import Columns, Values, pack_offsets, padding
+from danubius.record.columns import Columns, Values, pack_offsets, padding, shift_down
 from danubius.record.header import SPARSE, Codec, Header, stamp
 from danubius.record.seal import seal
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 _INT32: Final = struct.Struct("<i")
 
 
-class Rows(msgspec.Struct, frozen=True):
+class Rows(NamedTuple):
     """Which records to pick (rising indexes, at least two), and the values that were decoded already."""
 
     indexes: Sequence[int]
@@ -37,7 +36,7 @@ class Rows(msgspec.Struct, frozen=True):
 class _Part:
     """The cut body as it grows, and what its header will say."""
 
-    __slots__ = ("bytes", "buffers", "delta", "first_time_us", "flags", "last_time_us")
+    __slots__ = ("buffers", "bytes", "delta", "first_time_us", "flags", "last_time_us")
 
     def __init__(self, header: Header, delta: int) -> None:
         self.buffers: list[Buffer] = []
@@ -140,26 +139,8 @@ def _cut_offsets(
     if not 0 <= first <= end <= limit:
         raise InvalidBatch("the offsets of a column fall: the record batch is malformed")
     offsets = body[at + 4 * start : at + 4 * (stop + 1)]
-    part.add(_shift_down(offsets, first, end) if first else offsets)
+    part.add(shift_down(offsets, first, end) if first else offsets)
     return first, end
-
-
-def _shift_down(offsets: memoryview, first: int, end: int) -> bytes:
-    """Subtract `first` from every offset.
-
-    One subtraction of long numbers does it for all, six times faster than a loop: as no offset is below `first`, no
-    lane of 32 bits borrows from the next. Where one is, the batch is malformed, and the borrow shows at the end or is
-    left for the reader of the column to find.
-    """
-    count = len(offsets) // 4
-    ones = int.from_bytes(b"\1\0\0\0" * count, "little")
-    try:
-        shifted = (int.from_bytes(offsets, "little") - first * ones).to_bytes(4 * count, "little")
-    except OverflowError as error:
-        raise InvalidBatch("the offsets of a column fall: the record batch is malformed") from error
-    if int.from_bytes(shifted[-4:], "little") != end - first:
-        raise InvalidBatch("the offsets of a column fall: the record batch is malformed")
-    return shifted
 
 
 def _cut_values(part: _Part, body: memoryview, column: Values, start: int, stop: int) -> None:

@@ -1,13 +1,14 @@
 """Encoding: messages, or Arrow columns, become one record batch.
 
-For payloads alone nothing runs once per message in Python: sizes, offsets and the join are single calls. The result is
-the producer's: its stamped fields are 0 until the broker writes them.
+For payloads alone nothing runs once per message in Python: sizes, offsets and the join are single
+calls. The result is the producer's: its stamped fields are 0 until the broker writes them.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from danubius.errors import InvalidArgument, MessageTooLarge
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
@@ -32,6 +33,7 @@ from danubius.record.seal import seal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from danubius.record.arrow import MapColumn, ValuesColumn
     from danubius.record.checksum import Buffer
     from danubius.record.seal import Fields
 
@@ -51,7 +53,8 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
 ) -> bytearray:
     """Encode messages as one batch.
 
-    Raises InvalidArgument for arguments that do not fit each other and MessageTooLarge beyond the limits.
+    Raises InvalidArgument for arguments that do not fit each other and MessageTooLarge beyond the
+    limits.
 
     >>> batch = encode([b"hello", b"world"], publish_time_us=1_700_000_000_000_000, keys=[b"a", None])
     """
@@ -61,11 +64,8 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
     rest: list[bytes] = []
     if keys is not None:
         flags |= _add_keys(rest, keys, count)
-    if type(publish_time_us) is int:
-        first_time_us = last_time_us = publish_time_us
-    else:
-        first_time_us, last_time_us, flag = _add_times(rest, publish_time_us, count)
-        flags |= flag
+    first_time_us, last_time_us, flag = _add_times(rest, publish_time_us, count)
+    flags |= flag
     if attributes is not None:
         flags |= _add_attributes(rest, attributes, count)
     try:
@@ -90,6 +90,60 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
         )
     except TypeError as error:
         raise InvalidArgument(f"payloads must be a sequence of bytes: {error}") from error
+
+
+def from_arrow(  # noqa: PLR0913 - one keyword for each header field
+    batch: Any,
+    *,
+    publish_time_us: int | Sequence[int],
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    schema_id: int = 0,
+    schema_version: int = 0,
+    codec: Codec = Codec.NONE,
+) -> bytearray:
+    """Encode a `pyarrow.RecordBatch` or `Table`: the column `payload`, and `key` and `attributes` if there.
+
+    The columns are taken as they lie in memory, also from a slice. Other columns are ignored.
+    """
+    from danubius.record.arrow import map_column, values_column
+
+    count: int = batch.num_rows
+    names: list[str] = batch.schema.names
+    if "payload" not in names:
+        raise InvalidArgument(f"there is no column payload; the columns are {', '.join(names)}")
+    _check_header_fields(count, base_sequence, schema_id, schema_version)
+    payload = values_column("payload", batch.column("payload"))
+    if payload.validity is not None:
+        raise InvalidArgument(
+            "the column payload has nulls: send b'' for a message without content"
+        )
+    parts: list[bytes] = []
+    flags = 0
+    _add_packed(parts, payload)
+    if "key" in names:
+        flags |= _add_key_column(parts, values_column("key", batch.column("key")), count)
+    first_time_us, last_time_us, flag = _add_times(parts, publish_time_us, count)
+    flags |= flag
+    if "attributes" in names:
+        flags |= _add_map_column(parts, map_column("attributes", batch.column("attributes")), count)
+    return _seal_checked(
+        parts,
+        sum(map(len, parts)),
+        codec,
+        (
+            flags,
+            count,
+            producer_id,
+            producer_epoch,
+            schema_version,
+            base_sequence,
+            first_time_us,
+            last_time_us,
+            schema_id,
+        ),
+    )
 
 
 def rewrite_producer(
@@ -169,7 +223,12 @@ def _validity(keys: Sequence[bytes | None]) -> int:
     return int("".join(["0" if key is None else "1" for key in reversed(keys)]), 2)
 
 
-def _add_times(rest: list[bytes], times_us: Sequence[int], count: int) -> tuple[int, int, int]:
+def _add_times(
+    rest: list[bytes], times_us: int | Sequence[int], count: int
+) -> tuple[int, int, int]:
+    """Returns the first and the last time, and the flag."""
+    if isinstance(times_us, int):
+        return times_us, times_us, 0
     _check_count("publish times", len(times_us), count)
     last = max(times_us)
     if min(times_us) == last:
@@ -207,3 +266,29 @@ def _add_values(rest: list[bytes], values: Sequence[bytes]) -> None:
     offsets = pack_offsets(list(map(len, values)))
     data = b"".join(values)
     rest += (offsets, padding(len(offsets)), data, padding(len(data)))
+
+
+def _add_packed(rest: list[bytes], column: ValuesColumn) -> None:
+    offsets, data = column.offsets, column.data
+    rest += (offsets, padding(len(offsets)), data, padding(len(data)))
+
+
+def _add_key_column(rest: list[bytes], column: ValuesColumn, count: int) -> int:
+    ends = struct.unpack(f"<{count + 1}i", column.offsets)
+    keys: list[bytes | None] = [column.data[first:end] for first, end in itertools.pairwise(ends)]
+    if column.validity is not None:
+        # Arrow allows bytes under a null; a record batch has none there.
+        bits = column.validity
+        keys = [key if bits >> index & 1 else None for index, key in enumerate(keys)]
+    return _add_keys(rest, keys, count)
+
+
+def _add_map_column(rest: list[bytes], column: MapColumn | list[dict[str, str]], count: int) -> int:
+    if isinstance(column, list):
+        return _add_attributes(rest, column, count)
+    if not any(column.offsets):
+        return 0
+    rest += (column.offsets, padding(len(column.offsets)))
+    _add_packed(rest, column.names)
+    _add_packed(rest, column.values)
+    return ATTRIBUTES

@@ -1,7 +1,8 @@
 """The 88-byte header of a record batch: reading, checking and stamping it.
 
-Every function here costs the same for one record and for a million. A header that `check_fields` passed has sizes
-that agree with each other and with the limits, so that what follows may index by them.
+Every function here costs the same for one record and for a million. A header that `check_fields`
+passed has sizes that agree with each other and with the limits, so that what follows may index by
+them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import enum
 import struct
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from danubius.errors import InvalidBatch, MessageTooLarge, UnsupportedVersion
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from danubius.record.checksum import Buffer
+
+if TYPE_CHECKING:
+    from danubius.record.checksum import Buffer
 
 # Columns are read in place by memoryview.cast, which knows native order only.
 assert sys.byteorder == "little", "the record batch needs a little-endian machine"
@@ -147,7 +150,8 @@ def check_fields(header: Header) -> None:
 def check_size(body_bytes: int, count: int, flags: int) -> None:
     """Hold a batch to the limit, as it is before compression and with room for offset deltas.
 
-    So everything that a broker cuts from it (uncompressed, and maybe SPARSE) stays within the limit too.
+    So everything that a broker cuts from it (uncompressed, and maybe SPARSE) stays within the limit
+    too.
     """
     size = HEADER_BYTES + body_bytes + (0 if flags & SPARSE else 4 * count)
     if size > BATCH_BYTES_MAX:

@@ -24,7 +24,8 @@ _UNCHECKED: Final = struct.Struct("<IIQII")
 def seal(parts: Iterable[Buffer], body_bytes: int, codec: int, fields: Fields) -> bytearray:
     """Join the parts of a body, compress it if that helps, and put the header before it.
 
-    The stamped fields are 0. Raises InvalidArgument if the parts are not `body_bytes` long or a field is out of range.
+    The stamped fields are 0. Raises InvalidArgument if the parts are not `body_bytes` long or a
+    field is out of range.
     """
     check_size(body_bytes, fields[1], fields[0])
     stored_bytes = body_bytes

@@ -220,6 +220,13 @@ class LedgerDamaged(DanubiusError):
 
     code = 601
 
+    def __init__(self, message: str, first: int = 0, end: int = 0) -> None:
+        super().__init__(message)
+        self.first = first
+        """First offset of the damaged range."""
+        self.end = end
+        """First offset behind it."""
+
 
 # ---------------------------------------------------------------- 7xx the data directory
 

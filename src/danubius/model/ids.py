@@ -30,7 +30,9 @@ def parse_topic_name(text: str) -> TopicName:
     """Check `/namespace/topic` and return it, or say what is wrong and what would be right."""
     parts = text.split("/")
     if len(parts) != 3 or parts[0]:
-        raise InvalidName(f"topic name {text!r} is not of the form /namespace/topic, for example /default/orders")
+        raise InvalidName(
+            f"topic name {text!r} is not of the form /namespace/topic, for example /default/orders"
+        )
     _check_word("namespace", parts[1], text)
     _check_word("topic", parts[2], text)
     return TopicName(text)
@@ -50,6 +52,8 @@ def _check_word(kind: str, word: str, whole: str) -> None:
     if not word:
         raise InvalidName(f"the {kind} in {whole!r} is empty: {_RULE}")
     if len(word) > NAME_LENGTH_MAX:
-        raise InvalidName(f"the {kind} in {whole[:80]!r}… has {len(word)} characters, at most {NAME_LENGTH_MAX} are allowed")
+        raise InvalidName(
+            f"the {kind} in {whole[:80]!r}… has {len(word)} characters, at most {NAME_LENGTH_MAX} are allowed"
+        )
     if not _WORD.match(word):
         raise InvalidName(f"the {kind} {word!r} has characters that are not allowed: {_RULE}")

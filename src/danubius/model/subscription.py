@@ -21,8 +21,6 @@ class SubscriptionType(enum.StrEnum):
     """All messages of one key go to one consumer, in order."""
 
 
-
-
 class AtOffset(msgspec.Struct, frozen=True, gc=False, tag="offset"):
     """Start at this offset."""
 

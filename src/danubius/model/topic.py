@@ -45,6 +45,11 @@ class TopicSpec(msgspec.Struct, frozen=True, gc=False):
     retention: Retention = Retention()
 
     def check(self) -> None:
-        for name, value in (("age_ms", self.retention.age_ms), ("size_bytes", self.retention.size_bytes)):
+        for name, value in (
+            ("age_ms", self.retention.age_ms),
+            ("size_bytes", self.retention.size_bytes),
+        ):
             if value is not None and value < 0:
-                raise InvalidArgument(f"retention.{name} is {value}; it must be 0 or more, or absent for no limit")
+                raise InvalidArgument(
+                    f"retention.{name} is {value}; it must be 0 or more, or absent for no limit"
+                )

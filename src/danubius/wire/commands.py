@@ -64,7 +64,7 @@ class Command(msgspec.Struct, frozen=True, gc=False, array_like=True):
 # ---------------------------------------------------------------- connection
 
 
-class Hello(Command):
+class Hello(Command, frozen=True):
     """Client, first frame: which protocol versions it speaks and who it is."""
 
     opcode = Opcode.HELLO
@@ -74,7 +74,7 @@ class Hello(Command):
     """Free text for logs, for example `danubius-python/0.1.0`."""
 
 
-class Welcome(Command):
+class Welcome(Command, frozen=True):
     """Broker, first frame: the chosen version and the limits that hold on this connection."""
 
     opcode = Opcode.WELCOME
@@ -86,19 +86,19 @@ class Welcome(Command):
     """Either side sends PING after this long without receiving anything, and gives up after three times as long."""
 
 
-class Ping(Command):
+class Ping(Command, frozen=True):
     """Are you there? Answered by Pong with the same correlation id, in any open state, by either side."""
 
     opcode = Opcode.PING
 
 
-class Pong(Command):
+class Pong(Command, frozen=True):
     """I am."""
 
     opcode = Opcode.PONG
 
 
-class Error(Command):
+class Error(Command, frozen=True):
     """The request with this correlation id failed; with correlation id 0 the connection is about to be closed."""
 
     opcode = Opcode.ERROR
@@ -107,13 +107,13 @@ class Error(Command):
     retry: int
 
 
-class Done(Command):
+class Done(Command, frozen=True):
     """The request with this correlation id succeeded and has nothing else to say."""
 
     opcode = Opcode.DONE
 
 
-class Goodbye(Command):
+class Goodbye(Command, frozen=True):
     """The sender will close the connection; nothing more is accepted on it."""
 
     opcode = Opcode.GOODBYE
@@ -123,14 +123,14 @@ class Goodbye(Command):
 # ---------------------------------------------------------------- topics
 
 
-class Lookup(Command):
+class Lookup(Command, frozen=True):
     """Which broker serves this topic? Answered by Located."""
 
     opcode = Opcode.LOOKUP
     topic: str
 
 
-class Located(Command):
+class Located(Command, frozen=True):
     """Dial this URL for the topic."""
 
     opcode = Opcode.LOCATED
@@ -138,7 +138,7 @@ class Located(Command):
     url: str
 
 
-class CreateTopic(Command):
+class CreateTopic(Command, frozen=True):
     """Create a topic. Answered by Done; TopicExists if it exists with other settings, or at all unless `exist_ok`."""
 
     opcode = Opcode.CREATE_TOPIC
@@ -147,14 +147,14 @@ class CreateTopic(Command):
     exist_ok: bool = False
 
 
-class DeleteTopic(Command):
+class DeleteTopic(Command, frozen=True):
     """Delete a topic with its messages and subscriptions; ends its producers and consumers. Answered by Done."""
 
     opcode = Opcode.DELETE_TOPIC
     topic: str
 
 
-class ListTopics(Command):
+class ListTopics(Command, frozen=True):
     """Names in order, after `after`, at most `limit`. An empty namespace means all. Answered by TopicsListed."""
 
     opcode = Opcode.LIST_TOPICS
@@ -163,7 +163,7 @@ class ListTopics(Command):
     limit: int = 1000
 
 
-class TopicsListed(Command):
+class TopicsListed(Command, frozen=True):
     """One page of topic summaries; `more` says that another page follows."""
 
     opcode = Opcode.TOPICS_LISTED
@@ -183,7 +183,7 @@ class TopicSummary(msgspec.Struct, frozen=True, gc=False, array_like=True):
     subscriptions: int
 
 
-class DescribeTopic(Command):
+class DescribeTopic(Command, frozen=True):
     """Everything known about one topic. Answered by TopicDescribed."""
 
     opcode = Opcode.DESCRIBE_TOPIC
@@ -206,7 +206,7 @@ class SubscriptionSummary(msgspec.Struct, frozen=True, gc=False, array_like=True
     """Messages lost to slow or absent consumers (non-reliable topics only)."""
 
 
-class TopicDescribed(Command):
+class TopicDescribed(Command, frozen=True):
     """The state of one topic."""
 
     opcode = Opcode.TOPIC_DESCRIBED
@@ -216,7 +216,7 @@ class TopicDescribed(Command):
     producers: list[str]
 
 
-class ResolveOffset(Command):
+class ResolveOffset(Command, frozen=True):
     """Which offset is this position now? Answered by OffsetResolved."""
 
     opcode = Opcode.RESOLVE_OFFSET
@@ -224,7 +224,7 @@ class ResolveOffset(Command):
     position: Position
 
 
-class OffsetResolved(Command):
+class OffsetResolved(Command, frozen=True):
     """The offset of a position, and the range that the topic holds."""
 
     opcode = Opcode.OFFSET_RESOLVED
@@ -236,7 +236,7 @@ class OffsetResolved(Command):
 # ---------------------------------------------------------------- producing
 
 
-class OpenProducer(Command):
+class OpenProducer(Command, frozen=True):
     """Attach a producer; creates the topic if it does not exist. Answered by ProducerOpened.
 
     `resume_epoch` 0 starts a new life of the name: the epoch rises and older producers of that name are fenced.
@@ -251,7 +251,7 @@ class OpenProducer(Command):
     resume_epoch: int = 0
 
 
-class ProducerOpened(Command):
+class ProducerOpened(Command, frozen=True):
     """`handle` names the producer on this connection; id and epoch go into every batch's header."""
 
     opcode = Opcode.PRODUCER_OPENED
@@ -262,28 +262,28 @@ class ProducerOpened(Command):
     """The base sequence that the broker expects of the next new batch."""
 
 
-class Produce(Command):
+class Produce(Command, frozen=True):
     """+ batches (exactly one). Answered by Produced once durable as the topic asks."""
 
     opcode = Opcode.PRODUCE
     handle: int
 
 
-class Produced(Command):
+class Produced(Command, frozen=True):
     """The batch is stored at `offset` (its first record). A repeated batch gets the first answer again."""
 
     opcode = Opcode.PRODUCED
     offset: int
 
 
-class CloseProducer(Command):
+class CloseProducer(Command, frozen=True):
     """Detach. Answered by Done."""
 
     opcode = Opcode.CLOSE_PRODUCER
     handle: int
 
 
-class ProducerClosed(Command):
+class ProducerClosed(Command, frozen=True):
     """Broker, unasked: the producer was ended (topic deleted, fenced). The handle is gone."""
 
     opcode = Opcode.PRODUCER_CLOSED
@@ -295,7 +295,7 @@ class ProducerClosed(Command):
 # ---------------------------------------------------------------- consuming
 
 
-class Subscribe(Command):
+class Subscribe(Command, frozen=True):
     """Attach a consumer; creates the subscription at `start` if it does not exist. Answered by Subscribed."""
 
     opcode = Opcode.SUBSCRIBE
@@ -310,7 +310,7 @@ class Subscribe(Command):
     """Pass over stored ranges that fail their checksum instead of ending with LedgerDamaged."""
 
 
-class Subscribed(Command):
+class Subscribed(Command, frozen=True):
     """`handle` names the consumer on this connection. Nothing is delivered before the first Flow."""
 
     opcode = Opcode.SUBSCRIBED
@@ -319,7 +319,7 @@ class Subscribed(Command):
     """False for a standby of a failover subscription."""
 
 
-class Flow(Command):
+class Flow(Command, frozen=True):
     """Consumer grants credit for this many further messages and bytes. Not answered.
 
     Message credit is exact. Byte credit may be overdrawn by one delivery.
@@ -331,8 +331,8 @@ class Flow(Command):
     bytes: int
 
 
-class Deliver(Command):
-    """+ batches (one or more). Records with an offset in [first, end) are this consumer's, others are to be passed over."""
+class Deliver(Command, frozen=True):
+    """+ batches (one or more). Records with an offset in [first, end) are this consumer's; pass over others."""
 
     opcode = Opcode.DELIVER
     handle: int
@@ -343,7 +343,7 @@ class Deliver(Command):
     redelivery_count: int = 0
 
 
-class Ack(Command):
+class Ack(Command, frozen=True):
     """Acknowledge offset ranges [first, end). Answered by Done only if the correlation id is not 0."""
 
     opcode = Opcode.ACK
@@ -352,7 +352,7 @@ class Ack(Command):
     """Cumulative acks are the one range [0, end)."""
 
 
-class Nack(Command):
+class Nack(Command, frozen=True):
     """Deliver these ranges again, after a delay. Answered by Done only if the correlation id is not 0."""
 
     opcode = Opcode.NACK
@@ -361,14 +361,14 @@ class Nack(Command):
     delay_ms: int = 0
 
 
-class CloseConsumer(Command):
+class CloseConsumer(Command, frozen=True):
     """Detach; what was delivered and not acknowledged goes to the others. Answered by Done."""
 
     opcode = Opcode.CLOSE_CONSUMER
     handle: int
 
 
-class ConsumerClosed(Command):
+class ConsumerClosed(Command, frozen=True):
     """Broker, unasked: the consumer was ended (topic deleted, replaced, damaged range). The handle is gone."""
 
     opcode = Opcode.CONSUMER_CLOSED
@@ -377,7 +377,7 @@ class ConsumerClosed(Command):
     message: str
 
 
-class ConsumerActive(Command):
+class ConsumerActive(Command, frozen=True):
     """Broker, unasked: a standby became active, or the reverse."""
 
     opcode = Opcode.CONSUMER_ACTIVE
@@ -385,7 +385,7 @@ class ConsumerActive(Command):
     is_active: bool
 
 
-class Fetch(Command):
+class Fetch(Command, frozen=True):
     """Read without a subscription. Answered by Fetched, at the latest after `wait_ms`, maybe without batches."""
 
     opcode = Opcode.FETCH
@@ -397,7 +397,7 @@ class Fetch(Command):
     skip_damaged: bool = False
 
 
-class Fetched(Command):
+class Fetched(Command, frozen=True):
     """+ batches (zero or more, whole). Records below `first` are to be passed over; go on at `next`."""
 
     opcode = Opcode.FETCHED

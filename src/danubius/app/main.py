@@ -1,0 +1,75 @@
+"""Process level: logging, signals, the ready line, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from danubius.app.standalone import Standalone
+from danubius.errors import DanubiusError
+from danubius.runtime.logs import set_up_logging
+
+if TYPE_CHECKING:
+    from danubius.app.options import StandaloneOptions
+
+log = logging.getLogger(__name__)
+
+
+def run_standalone(options: StandaloneOptions) -> int:
+    """Run a broker until SIGINT or SIGTERM; returns the exit code."""
+    set_up_logging(options.log_level, options.log_format)
+    # A thread coming back from a sync must not wait 5 ms for its turn while the loop is busy.
+    sys.setswitchinterval(0.0005)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(options))
+    except DanubiusError as error:
+        sys.stderr.write(f"danubius: {error}\n")
+        return 1
+
+
+def _loop_factory() -> Any:  # uvloop has no type of its own for it
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _serve(options: StandaloneOptions) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def stop(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def crashed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised: state may be wrong, so the process ends and recovers from its journal."""
+        log.critical(
+            "unexpected error",
+            exc_info=context.get("exception"),
+            extra={"where": context["message"]},
+        )
+        if isinstance(context.get("exception"), Exception):
+            stop(1)
+
+    loop.set_exception_handler(crashed)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, 0)
+    standalone = Standalone(options)
+    await standalone.start()
+    # What recovery built lives long; the collector need not walk it again and again.
+    gc.collect()
+    gc.freeze()
+    sys.stdout.write(
+        f"danubius ready: {standalone.url}  {standalone.http_url}  data {options.data_dir.resolve()}\n"
+    )
+    sys.stdout.flush()
+    code = await ended
+    await standalone.stop()
+    return code

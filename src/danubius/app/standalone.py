@@ -1,0 +1,180 @@
+"""The composition root of a standalone broker: built here by hand, top to bottom, and taken down in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from danubius.ledger.storage import LedgerStorage
+from danubius.wal.journal import Journal, JournalConfig
+from danubius.wal.snapshot import SnapshotStore
+
+from danubius.app.metrics import Metrics
+from danubius.broker.broker import Broker
+from danubius.broker.checkpoint import Checkpointer
+from danubius.broker.config import BrokerConfig
+from danubius.broker.data_directory import DataDirectory
+from danubius.broker.recovery import Recovery
+from danubius.edge.binary import BinaryEdge
+from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
+from danubius.ledger.config import LedgerConfig
+from danubius.ledger.local import LocalLedgerStore
+from danubius.model.limits import MIB
+from danubius.runtime.clock import SystemClock
+from danubius.runtime.files import LocalFiles
+
+if TYPE_CHECKING:
+    from danubius.app.options import StandaloneOptions
+    from danubius.errors import DanubiusError
+    from danubius.runtime.clock import Clock
+    from danubius.runtime.files import Files
+
+CHECKPOINT_TIMEOUT_S: Final = 20.0
+"""Stopping waits this long for the last checkpoint; without it the next start only replays more."""
+DRAIN_TIMEOUT_S: Final = 3.0
+"""Stopping waits this long for connections to end."""
+
+log = logging.getLogger(__name__)
+
+
+class Standalone:
+    """A broker process's insides: start, serve, stop."""
+
+    def __init__(
+        self,
+        options: StandaloneOptions,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        broker_config: BrokerConfig | None = None,
+        ledger_config: LedgerConfig | None = None,
+        journal_config: JournalConfig | None = None,
+    ) -> None:
+        self._options = options
+        self._files = files or LocalFiles()
+        self._clock = clock or SystemClock()
+        self._broker_config = broker_config or BrokerConfig()
+        self._ledger_config = ledger_config or _ledger_config(options.cache_bytes)
+        self._journal_config = journal_config or JournalConfig()
+        self._directory: DataDirectory
+        self._journal: Journal
+        self._ledgers: LedgerStorage
+        self._checkpointer: Checkpointer
+        self._http: HttpServer | None = None
+        self.broker: Broker
+        self.edge: BinaryEdge
+        self.port = 0
+        self.http_port = 0
+
+    async def start(self) -> None:
+        """Take the data directory, recover, then listen."""
+        loop = asyncio.get_running_loop()
+        self._directory = DataDirectory.open(
+            self._options.data_dir, self._files, f"broker-{uuid.uuid4().hex[:12]}"
+        )
+        try:
+            await self._recover(loop)
+            await self._listen(loop)
+        except BaseException:
+            self._directory.release()
+            raise
+
+    async def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
+        directory = self._directory
+        self._journal = Journal(self._journal_config, self._files, directory.journal)
+        store = LocalLedgerStore(self._files, directory.ledgers)
+        self._ledgers = LedgerStorage(
+            self._ledger_config, store, self._clock, loop.call_soon_threadsafe
+        )
+        self._ledgers.start()
+        snapshots = SnapshotStore(self._files, directory.snapshots)
+        self.broker = Broker(
+            self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
+        )
+        position = await Recovery(self.broker, snapshots).run()
+        self._journal.start(
+            loop.call_soon_threadsafe, self.broker.on_committed, self.broker.on_failed
+        )
+        self._checkpointer = Checkpointer(self.broker, snapshots)
+        self._checkpointer.start(position)
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        options = self._options
+        self.edge = BinaryEdge(self.broker, loop, self._directory.broker_id)
+        self.port = await self.edge.open(options.host, options.port, _dialable(options.host))
+        metrics = Metrics(self.broker, self.edge, self._checkpointer)
+        app = build_app(HealthReport(self._problems, self._facts), metrics.render)
+        self._http = make_server(app, options.host, options.http_port)
+        self.http_port = await self._http.open()
+
+    @property
+    def url(self) -> str:
+        return self.edge.advertised_url
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{_dialable(self._options.host)}:{self.http_port}"
+
+    def _problems(self) -> list[str]:
+        failures = [self._journal.failure, self._ledgers.failure]
+        return [str(failure) for failure in failures if failure is not None]
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "broker": self._directory.broker_id,
+            "epoch": self._directory.epoch,
+            "topics": len(self.broker.topics),
+            "connections": len(self.edge.connections),
+        }
+
+    async def stop(self) -> None:
+        """Send everyone away, write down what is known, let go of the directory."""
+        self.edge.close()
+        if self._http is not None:
+            await self._http.shutdown()
+        await self._wait_for_connections()
+        self.broker.journal_acks()
+        await self._last_checkpoint()
+        self._checkpointer.stop()
+        self._journal.close()
+        self._ledgers.close()
+        self._directory.release()
+        log.info("stopped")
+
+    async def _wait_for_connections(self) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await self.edge.wait_closed()
+        except TimeoutError:
+            log.warning("connections cut off", extra={"count": len(self.edge.connections)})
+
+    async def _last_checkpoint(self) -> None:
+        done: asyncio.Future[DanubiusError | None] = asyncio.get_running_loop().create_future()
+
+        def finish(error: DanubiusError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        self._checkpointer.run(finish)
+        try:
+            async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
+                await done
+        except TimeoutError:
+            log.warning("stopped without a last checkpoint; the next start replays the journal")
+
+
+def _ledger_config(cache_bytes: int) -> LedgerConfig:
+    """Scale the write-behind bounds with a small cache, so that they stay below it."""
+    config = LedgerConfig(
+        cache_bytes=cache_bytes,
+        flush_bytes=max(MIB, min(32 * MIB, cache_bytes // 4)),
+        dirty_bytes_max=max(MIB, min(64 * MIB, cache_bytes // 2)),
+    )
+    config.check()
+    return config
+
+
+def _dialable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104  # a comparison, not a bind

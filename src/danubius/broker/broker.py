@@ -1,0 +1,486 @@
+"""The broker's state and what changes it: topics, producers, subscriptions; a change is journaled, then answered.
+
+Everything here runs on the loop thread, as short synchronous calls. Whatever must be durable first takes a callback.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from danubius.dispatch.pump import Pump
+from danubius.ledger.managed import ManagedLedger
+from danubius.ledger.ring import Ring
+
+from danubius.ack.core.cursor import Cursor
+from danubius.ack.core.ranges import RangeSet
+from danubius.broker.events import (
+    EVENT_RECORD,
+    Event,
+    LogTrimmed,
+    ProducerStarted,
+    RangesAcked,
+    SubscriptionCreated,
+    SubscriptionRetyped,
+    TopicCreated,
+    TopicRemoved,
+    encode_event,
+)
+from danubius.broker.subscription import Subscription
+from danubius.broker.tokens import EventToken
+from danubius.broker.topic import Topic
+from danubius.dispatch.core.subscription import SubscriptionCore
+from danubius.errors import DanubiusError, TopicExists, TopicNotFound
+from danubius.model.ids import (
+    ConsumerId,
+    Epoch,
+    ProducerId,
+    SubscriptionId,
+    TopicId,
+    TopicName,
+    namespace_of,
+    parse_topic_name,
+)
+from danubius.model.topic import Dispatch, Durability, TopicSpec
+from danubius.publish.core.sequencer import Producer, Sequencer
+from danubius.publish.journaling import TopicJournal
+from danubius.publish.pipeline import PublishPipeline
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from danubius.ledger.storage import LedgerStorage
+    from danubius.wal.journal import Journal
+
+    from danubius.broker.config import BrokerConfig
+    from danubius.ledger.entry import LedgerMeta
+    from danubius.model.subscription import Position, SubscriptionType
+    from danubius.publish.journaling import JournalToken
+    from danubius.runtime.clock import Clock
+
+RETENTION_SLICES: Final = 10
+"""Retention looks at one slice of the topics at a time, so that 10,000 of them never hold up the loop."""
+
+log = logging.getLogger(__name__)
+
+
+class PausedPublisher(Protocol):
+    """A connection that is not read from while the journal's queue is full."""
+
+    def resume_publishing(self) -> None: ...
+
+
+class Broker:
+    """One node: what it hosts."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        journal: Journal,
+        ledgers: LedgerStorage,
+        epoch: Epoch,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.loop = loop
+        self.journal = journal
+        self.ledgers = ledgers
+        self.epoch = epoch
+        self.next_id = 1
+        self.committed_position = 0
+        self.topics: dict[TopicName, Topic] = {}
+        self.topics_by_id: dict[TopicId, Topic] = {}
+        self._next_consumer_id = 1
+        self._creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
+        self._touched: dict[Topic, None] = {}
+        self._is_notify_due = False
+        self._unjournaled: dict[Subscription, Topic] = {}
+        self._paused: set[PausedPublisher] = set()
+        self._retention_slice = 0
+        self.messages_in = self.bytes_in = 0
+        self.messages_out = self.bytes_out = 0
+
+    # ------------------------------------------------------------ the journal answers
+
+    def on_committed(self, tokens: list[JournalToken | None], end_position: int) -> None:
+        for token in tokens:
+            if token is not None:
+                token.committed()
+        self.committed_position = end_position
+        self._notify_touched()
+        self._relieve()
+
+    def on_failed(self, tokens: list[JournalToken | None], error: DanubiusError) -> None:
+        log.error("journal failed", extra={"appends": len(tokens), "error": str(error)})
+        for token in tokens:
+            if token is not None:
+                token.failed(error)
+        self._relieve()
+
+    def journal_event(
+        self,
+        topic_id: int,
+        event: Event,
+        on_committed: Callable[[], None],
+        on_failed: Callable[[DanubiusError], None],
+    ) -> None:
+        token = EventToken(on_committed, on_failed)
+        self.journal.append(EVENT_RECORD, topic_id, encode_event(event), token, sync=True)
+
+    def count_published(self, messages: int, size: int) -> None:
+        self.messages_in += messages
+        self.bytes_in += size
+
+    def count_delivered(self, messages: int, size: int) -> None:
+        self.messages_out += messages
+        self.bytes_out += size
+
+    # ------------------------------------------------------------ back-pressure
+
+    def check_storage(self) -> None:
+        """Refuse to publish while the ledgers cannot be written and the cache is full of unwritten data."""
+        if self.ledgers.is_congested and self.ledgers.failure is not None:
+            raise self.ledgers.failure
+
+    def is_publish_queue_full(self) -> bool:
+        return (
+            self.journal.queued_bytes > self.config.publish_queue_bytes_max
+            or self.ledgers.is_congested
+        )
+
+    def pause_until_relieved(self, publisher: PausedPublisher) -> None:
+        self._paused.add(publisher)
+
+    def _relieve(self) -> None:
+        if not self._paused or self.journal.queued_bytes > self.config.publish_queue_bytes_max // 2:
+            return
+        if self.ledgers.is_congested and self.ledgers.failure is None:
+            return
+        paused, self._paused = self._paused, set()
+        for publisher in paused:
+            publisher.resume_publishing()
+
+    # ------------------------------------------------------------ growth of logs
+
+    def touch(self, topic: Topic) -> None:
+        """The topic's log has grown; its readers hear of it once for all batches of one commit."""
+        self._touched[topic] = None
+        if not self._is_notify_due:
+            self._is_notify_due = True
+            self.loop.call_soon(self._notify_touched)
+
+    def _notify_touched(self) -> None:
+        self._is_notify_due = False
+        touched, self._touched = self._touched, {}
+        for topic in touched:
+            topic.notify()
+
+    # ------------------------------------------------------------ topics
+
+    def topic(self, name: str) -> Topic:
+        topic = self.topic_or_none(name)
+        if topic is None:
+            raise TopicNotFound(
+                f"topic {name} does not exist; a producer creates it, or `danubius topics create {name}`"
+            )
+        return topic
+
+    def topic_or_none(self, name: str) -> Topic | None:
+        topic = self.topics.get(parse_topic_name(name))
+        if topic is not None:
+            topic.check_open()
+        return topic
+
+    def create_topic(
+        self,
+        text: str,
+        spec: TopicSpec,
+        *,
+        exist_ok: bool,
+        on_done: Callable[[Topic | DanubiusError], None],
+    ) -> None:
+        name = parse_topic_name(text)
+        spec.check()
+        existing = self.topics.get(name)
+        if existing is not None:
+            existing.check_open()
+            on_done(_accept_existing(existing, spec, exist_ok=exist_ok))
+            return
+        if name in self._creating:
+            self._creating[name].append(
+                lambda result: on_done(
+                    result
+                    if isinstance(result, DanubiusError)
+                    else _accept_existing(result, spec, exist_ok=exist_ok)
+                )
+            )
+            return
+        self._creating[name] = [on_done]
+        created_ms = self.clock.wall_us() // 1000
+        event = TopicCreated(self.draw_id(), name, spec, created_ms)
+        self.journal_event(
+            event.topic_id,
+            event,
+            functools.partial(self._topic_created, event),
+            functools.partial(self._finish_creating, name),
+        )
+
+    def _topic_created(self, event: TopicCreated) -> None:
+        topic = self.host(event, [], 0)
+        log.info(
+            "topic created", extra={"topic": topic.name, "dispatch": topic.spec.dispatch.value}
+        )
+        self._finish_creating(topic.name, topic)
+
+    def _finish_creating(self, name: TopicName, result: Topic | DanubiusError) -> None:
+        for on_done in self._creating.pop(name):
+            on_done(result)
+
+    def host(
+        self,
+        created: TopicCreated,
+        metas: list[LedgerMeta],
+        next_offset: int,
+        start_offset: int = 0,
+    ) -> Topic:
+        """Put a topic up from its creation and, after a restart, its ledgers."""
+        topic_id, name, spec = TopicId(created.topic_id), TopicName(created.name), created.spec
+        is_reliable = spec.dispatch is Dispatch.RELIABLE
+        if is_reliable:
+            topic_log: ManagedLedger | Ring = self.ledgers.open(
+                topic_id, self.epoch, metas, next_offset, start_offset
+            )
+        else:
+            topic_log = Ring(self.config.ring_bytes_max)
+        topic = Topic(topic_id, name, spec, created.created_ms, topic_log)
+        sync = spec.durability is Durability.SYNCED
+        topic.pipeline = PublishPipeline(
+            self.epoch,
+            Sequencer(next_offset),
+            topic_log,
+            TopicJournal(self.journal, topic_id, sync=sync) if is_reliable else None,
+            functools.partial(self.touch, topic),
+        )
+        self.topics[name] = topic
+        self.topics_by_id[topic_id] = topic
+        return topic
+
+    def delete_topic(self, text: str, on_done: Callable[[DanubiusError | None], None]) -> None:
+        topic = self.topic(text)
+        topic.is_deleting = True
+
+        def failed(error: DanubiusError) -> None:
+            topic.is_deleting = False
+            on_done(error)
+
+        def committed() -> None:
+            self.unhost(topic)
+            log.info("topic deleted", extra={"topic": topic.name})
+            on_done(None)
+
+        self.journal_event(topic.id, TopicRemoved(topic.id), committed, failed)
+
+    def unhost(self, topic: Topic) -> None:
+        """Take a deleted topic down and free what it held."""
+        del self.topics[topic.name]
+        del self.topics_by_id[topic.id]
+        self._touched.pop(topic, None)
+        topic.end()
+        if isinstance(topic.log, ManagedLedger):
+            topic.log.delete()
+
+    def list_topics(self, namespace: str, after: str, limit: int) -> tuple[list[Topic], bool]:
+        """One page in order of name, and whether there is more."""
+        names = sorted(n for n in self.topics if not namespace or namespace_of(n) == namespace)
+        start = bisect.bisect_right(names, after)
+        page = names[start : start + limit]
+        return [self.topics[name] for name in page], start + limit < len(names)
+
+    # ------------------------------------------------------------ producers
+
+    def open_producer(
+        self,
+        topic: Topic,
+        name: str,
+        resume_epoch: int,
+        on_done: Callable[[Producer | DanubiusError], None],
+    ) -> None:
+        """Begin or resume the life of a producer name; answered once the epoch is durable."""
+        sequencer = topic.pipeline.sequencer
+        known = sequencer.producer_or_none(name)
+        epoch = sequencer.plan_open(name, resume_epoch)
+        if epoch is None:
+            assert known is not None
+            on_done(known)
+            return
+        producer_id = known.id if known else ProducerId(self.draw_id())
+        producer = sequencer.open(producer_id, name, epoch, resumed=bool(resume_epoch))
+        if not topic.is_reliable:
+            on_done(producer)
+            return
+        event = ProducerStarted(topic.id, producer_id, name, epoch, bool(resume_epoch))
+        self.journal_event(topic.id, event, lambda: on_done(producer), on_done)
+
+    # ------------------------------------------------------------ subscriptions
+
+    def create_subscription(
+        self,
+        topic: Topic,
+        name: str,
+        kind: SubscriptionType,
+        start: Position,
+        on_done: Callable[[Subscription | DanubiusError], None],
+    ) -> None:
+        """Create it at `start`; answered once its floor is durable, so that a crash cannot move it."""
+
+        def resolved(offset: int | DanubiusError) -> None:
+            if isinstance(offset, DanubiusError):
+                on_done(offset)
+                return
+            existing = topic.subscriptions.get(name)
+            if existing is not None:
+                on_done(existing)
+                return
+            subscription_id = self.draw_id()
+            event = SubscriptionCreated(topic.id, subscription_id, name, kind, offset)
+
+            def committed() -> None:
+                # Two first consumers may ask at once: the later fact changes nothing.
+                on_done(topic.subscriptions.get(name) or self.host_subscription(topic, event))
+
+            if topic.is_reliable:
+                self.journal_event(topic.id, event, committed, on_done)
+            else:
+                committed()
+
+        topic.resolve(start, resolved)
+
+    def host_subscription(
+        self, topic: Topic, created: SubscriptionCreated, cursor: Cursor | None = None
+    ) -> Subscription:
+        """Put a subscription up, new or from its stored cursor."""
+        cursor = cursor or Cursor(created.floor)
+        subscription = Subscription(
+            SubscriptionId(created.subscription_id), created.name, created.type, cursor
+        )
+        topic.subscriptions[created.name] = subscription
+        return subscription
+
+    def retype_subscription(
+        self, topic: Topic, subscription: Subscription, kind: SubscriptionType
+    ) -> None:
+        """An idle subscription is taken up with another type."""
+        assert not subscription.consumers
+        subscription.type = kind
+        if subscription.pump is not None:
+            subscription.pump.close()
+            subscription.pump = None
+        if topic.is_reliable:
+            event = SubscriptionRetyped(topic.id, subscription.id, kind)
+            self.journal.append(EVENT_RECORD, topic.id, encode_event(event), None, sync=False)
+
+    def start_pump(self, topic: Topic, subscription: Subscription) -> None:
+        """Make the subscription able to deliver; until its first consumer comes it costs next to nothing."""
+        if subscription.pump is not None:
+            return
+        if not topic.is_reliable:
+            # Nobody listened until here, so nothing before is owed.
+            subscription.cursor = Cursor(topic.log.end_offset)
+        core = SubscriptionCore(
+            subscription.type,
+            subscription.cursor,
+            end=topic.log.end_offset,
+            auto_ack=not topic.is_reliable,
+        )
+        subscription.pump = Pump(
+            core,
+            topic.log,
+            now_ns=self.clock.monotonic_ns,
+            call_at=self._call_at,
+            on_acked=functools.partial(self._acked, topic, subscription),
+            on_dropped=functools.partial(_count_dropped, subscription),
+        )
+
+    def _call_at(self, when_ns: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        delay_s = max(0.0, (when_ns - self.clock.monotonic_ns()) / 1e9)
+        return self.loop.call_later(delay_s, callback)
+
+    def _acked(
+        self, topic: Topic, subscription: Subscription, ranges: list[tuple[int, int]]
+    ) -> None:
+        if not topic.is_reliable:
+            return
+        if not self._unjournaled:
+            delay_s = self.config.ack_journal_interval_ms / 1000
+            self.loop.call_later(delay_s, self.journal_acks)
+        self._unjournaled[subscription] = topic
+        for first, end in ranges:
+            subscription.unjournaled.add(first, end)
+
+    def journal_acks(self) -> None:
+        """Write down what was acknowledged since the last time; nobody waits for it."""
+        dirty, self._unjournaled = self._unjournaled, {}
+        for subscription, topic in dirty.items():
+            if topic.id not in self.topics_by_id:
+                continue
+            event = RangesAcked(topic.id, subscription.id, list(subscription.unjournaled))
+            subscription.unjournaled = RangeSet()
+            self.journal.append(EVENT_RECORD, topic.id, encode_event(event), None, sync=False)
+
+    # ------------------------------------------------------------ retention
+
+    def trim_some(self) -> None:
+        """Look over one slice of the topics for ledgers that nobody needs any more."""
+        now_ms = self.clock.wall_us() // 1000
+        self._retention_slice = (self._retention_slice + 1) % RETENTION_SLICES
+        for topic_id, topic in list(self.topics_by_id.items()):
+            if topic_id % RETENTION_SLICES != self._retention_slice or topic.is_deleting:
+                continue
+            if isinstance(topic.log, ManagedLedger):
+                self._trim(topic, topic.log, now_ms)
+
+    def _trim(self, topic: Topic, ledger: ManagedLedger, now_ms: int) -> None:
+        start = ledger.plan_trim(topic.floor(), topic.spec.retention, now_ms)
+        if start <= ledger.start_offset:
+            return
+
+        def committed() -> None:
+            if topic.id in self.topics_by_id:
+                ledger.trim_to(start)
+                log.info("ledgers deleted", extra={"topic": topic.name, "start_offset": start})
+
+        event = LogTrimmed(topic.id, start)
+        self.journal_event(topic.id, event, committed, _retention_failed)
+
+    # ------------------------------------------------------------ identities
+
+    def draw_id(self) -> int:
+        number = self.next_id
+        self.next_id += 1
+        return number
+
+    def draw_consumer_id(self) -> ConsumerId:
+        number = self._next_consumer_id
+        self._next_consumer_id += 1
+        return ConsumerId(number)
+
+
+def _accept_existing(topic: Topic, spec: TopicSpec, *, exist_ok: bool) -> Topic | DanubiusError:
+    if not exist_ok:
+        return TopicExists(f"topic {topic.name} exists already")
+    if topic.spec != spec:
+        return TopicExists(f"topic {topic.name} exists already with other settings: {topic.spec}")
+    return topic
+
+
+def _count_dropped(subscription: Subscription, count: int) -> None:
+    subscription.dropped += count
+
+
+def _retention_failed(error: DanubiusError) -> None:
+    log.warning("ledgers kept for now", extra={"error": str(error)})

@@ -1,0 +1,191 @@
+"""Checkpoints: ledgers synced, state saved, journal trimmed, in that order.
+
+A checkpoint at journal position P is complete when every batch below P is in synced ledger files and the state as of
+P is in a synced snapshot. Only then may the journal below P go. A crash at any step leaves the previous one valid.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Final
+
+from danubius.ledger.managed import ManagedLedger
+
+from danubius.broker.snapshot import (
+    BrokerSnapshot,
+    ProducerState,
+    SubscriptionState,
+    TopicState,
+    encode_snapshot,
+)
+from danubius.errors import DanubiusError, StorageFailed
+from danubius.runtime.threads import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.wal.snapshot import SnapshotStore
+
+    from danubius.broker.broker import Broker
+    from danubius.broker.topic import Topic
+
+TICK_S: Final = 1.0
+RETRY_TICKS: Final = 5
+"""After a failure the next attempt waits this many ticks."""
+
+log = logging.getLogger(__name__)
+
+
+class _Save:
+    """One snapshot on its way to disk."""
+
+    __slots__ = ("on_saved", "position", "snapshot")
+
+    def __init__(
+        self,
+        position: int,
+        snapshot: BrokerSnapshot,
+        on_saved: Callable[[DanubiusError | None], None],
+    ) -> None:
+        self.position = position
+        self.snapshot = snapshot
+        self.on_saved = on_saved
+
+
+class Checkpointer:
+    """Keeps the journal short and the restart quick; also drives retention."""
+
+    def __init__(self, broker: Broker, snapshots: SnapshotStore) -> None:
+        self._broker = broker
+        self._snapshots = snapshots
+        self._worker: Worker[_Save] = Worker(
+            "danubius-snapshot", self._save, on_crash=self._crashed
+        )
+        self._is_running = False
+        self._is_stopped = False
+        self._ticks = 0
+        self._retry_tick = 0
+        self._last_position = 0
+        self._last_ns = 0
+        self.checkpoints = 0
+
+    def start(self, recovered_position: int) -> None:
+        """Begin ticking; `recovered_position` is that of the snapshot the broker started from."""
+        self._last_position = recovered_position
+        self._last_ns = self._broker.clock.monotonic_ns()
+        self._worker.start()
+        self._broker.loop.call_later(TICK_S, self._tick)
+
+    def stop(self) -> None:
+        """No further ticks; waits for a save under way."""
+        self._is_stopped = True
+        self._worker.stop()
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        self._ticks += 1
+        broker = self._broker
+        if self._ticks % max(1, broker.config.retention_interval_ms // 1000 // 10) == 0:
+            broker.trim_some()
+        if self._is_due():
+            self.run(_ignore)
+        broker.loop.call_later(TICK_S, self._tick)
+
+    def _is_due(self) -> bool:
+        broker = self._broker
+        if self._is_running or self._ticks < self._retry_tick:
+            return False
+        if broker.journal.size_bytes >= broker.config.checkpoint_bytes:
+            return True
+        age_ms = (broker.clock.monotonic_ns() - self._last_ns) // 1_000_000
+        return (
+            age_ms >= broker.config.checkpoint_interval_ms
+            and broker.committed_position != self._last_position
+        )
+
+    def run(self, on_done: Callable[[DanubiusError | None], None]) -> None:
+        """Make one checkpoint as of now."""
+        self._is_running = True
+        broker = self._broker
+        position, snapshot = broker.committed_position, take_snapshot(broker)
+
+        def finished(error: DanubiusError | None) -> None:
+            self._finished(position, error)
+            on_done(error)
+
+        def flushed(error: DanubiusError | None) -> None:
+            if error is not None:
+                finished(error)
+            else:
+                self._worker.put(_Save(position, snapshot, finished))
+
+        broker.ledgers.flush(flushed)
+
+    def _finished(self, position: int, error: DanubiusError | None) -> None:
+        self._is_running = False
+        if error is not None:
+            self._retry_tick = self._ticks + RETRY_TICKS
+            log.warning("checkpoint failed, will be tried again", extra={"error": str(error)})
+            return
+        self._last_position = position
+        self._last_ns = self._broker.clock.monotonic_ns()
+        self.checkpoints += 1
+        self._broker.journal.trim(position)
+        log.debug("checkpoint", extra={"position": position})
+
+    def _save(self, saves: list[_Save], _now_ns: int) -> None:
+        for save in saves:
+            error: DanubiusError | None = None
+            try:
+                self._snapshots.save(save.position, encode_snapshot(save.snapshot))
+            except DanubiusError as failure:
+                error = failure
+            self._broker.loop.call_soon_threadsafe(save.on_saved, error)
+
+    def _crashed(self, saves: list[_Save], crash: BaseException) -> None:
+        for save in saves:
+            error = StorageFailed(f"the snapshot thread ended: {crash}")
+            self._broker.loop.call_soon_threadsafe(functools.partial(save.on_saved, error))
+
+
+def take_snapshot(broker: Broker) -> BrokerSnapshot:
+    """The state as of the last commit."""
+    return BrokerSnapshot(broker.next_id, [_topic_state(topic) for topic in broker.topics.values()])
+
+
+def _topic_state(topic: Topic) -> TopicState:
+    log_ = topic.log
+    is_reliable = isinstance(log_, ManagedLedger)
+    return TopicState(
+        topic.id,
+        topic.name,
+        topic.spec,
+        topic.created_ms,
+        log_.start_offset if is_reliable else 0,
+        topic.pipeline.sequencer.committed_offset if is_reliable else 0,
+        log_.snapshot() if is_reliable else [],
+        _producer_states(topic) if is_reliable else [],
+        _subscription_states(topic) if is_reliable else [],
+    )
+
+
+def _producer_states(topic: Topic) -> list[ProducerState]:
+    return [
+        ProducerState(
+            p.id, p.name, p.epoch, p.committed_next, [(r.first, r.end, r.offset) for r in p.runs]
+        )
+        for p in topic.pipeline.sequencer.producers
+    ]
+
+
+def _subscription_states(topic: Topic) -> list[SubscriptionState]:
+    return [
+        SubscriptionState(s.id, s.name, s.type, s.cursor.encode())
+        for s in topic.subscriptions.values()
+    ]
+
+
+def _ignore(_error: DanubiusError | None) -> None:
+    """Failures were logged; the next tick tries again."""

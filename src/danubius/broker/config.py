@@ -1,0 +1,38 @@
+"""How one broker behaves; every value has a default that suits a laptop and a server alike."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from danubius.model.limits import GIB, MESSAGE_BYTES_MAX, MIB
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class BrokerConfig(msgspec.Struct, frozen=True):
+    """Settings of the broker itself; journal and ledgers have their own."""
+
+    message_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=MESSAGE_BYTES_MAX)] = MESSAGE_BYTES_MAX
+    """Larger messages are refused at publish."""
+    connections_max: Positive = 10_000
+    """Further connections are refused with TooManyConnections."""
+    keepalive_ms: Positive = 10_000
+    """A peer silent for this long is pinged; after three times as long it is cut off."""
+    handshake_timeout_ms: Positive = 10_000
+    """A connection must say HELLO within this time."""
+    publish_queue_bytes_max: Positive = 32 * MIB
+    """Bytes on their way to the disk; above it publishing connections are not read from until half of it is written."""
+    write_buffer_bytes_max: Positive = 4 * MIB
+    """Unsent bytes a connection; above it nothing more is delivered to it and it is not read from."""
+    ring_bytes_max: Positive = 16 * MIB
+    """What a non-reliable topic holds for consumers that lag; beyond it the oldest is dropped and counted."""
+    ack_journal_interval_ms: Positive = 100
+    """Acknowledgements are gathered this long before they are journaled: what a crash may redeliver."""
+    checkpoint_bytes: Annotated[int, msgspec.Meta(ge=MIB, le=64 * GIB)] = 256 * MIB
+    """Journal bytes between checkpoints: bounds restart time, and costs a sync of all ledgers each time."""
+    checkpoint_interval_ms: Positive = 60_000
+    """A checkpoint is also made this long after the last, if anything was journaled."""
+    retention_interval_ms: Positive = 10_000
+    """How often ledgers are looked over for deletion."""

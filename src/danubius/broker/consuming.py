@@ -1,0 +1,189 @@
+"""A consumer on a connection: where its subscription's deliveries go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from danubius.errors import ConsumerReplaced, DanubiusError, InvalidArgument, SubscriptionBusy
+from danubius.model.ids import parse_name
+from danubius.wire.commands import ConsumerActive, ConsumerClosed, Deliver, Subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from danubius.broker.broker import Broker
+    from danubius.broker.peer import Buffer, Peer
+    from danubius.broker.subscription import Subscription
+    from danubius.broker.topic import Topic
+    from danubius.model.ids import ConsumerId
+
+
+class ConsumerHandle:
+    """One open consumer of one connection; it is the outlet of its subscription's pump."""
+
+    __slots__ = (
+        "_broker",
+        "_handle",
+        "_is_announced",
+        "_on_ended",
+        "_peer",
+        "ack_timeout_ns",
+        "consumer_id",
+        "is_active",
+        "name",
+        "skip_damaged",
+        "subscription",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        peer: Peer,
+        command: Subscribe,
+        topic: Topic,
+        subscription: Subscription,
+    ) -> None:
+        self._broker = broker
+        self._peer = peer
+        self._handle = 0
+        self._is_announced = False
+        self._on_ended: Callable[[int], None]
+        self.topic = topic
+        self.subscription = subscription
+        self.consumer_id: ConsumerId = broker.draw_consumer_id()
+        self.name = command.consumer
+        self.ack_timeout_ns = command.ack_timeout_ms * 1_000_000
+        self.skip_damaged = command.skip_damaged
+        self.is_active = True
+
+    @property
+    def outlet(self) -> ConsumerHandle:
+        return self
+
+    def attach(self, handle: int, on_ended: Callable[[int], None]) -> None:
+        self._handle = handle
+        self._on_ended = on_ended
+        self._broker.start_pump(self.topic, self.subscription)
+        self.subscription.join(self)
+        self._is_announced = True
+
+    def detach(self) -> None:
+        self.subscription.leave(self.consumer_id)
+
+    def grant(self, messages: int, size: int) -> None:
+        assert self.subscription.pump is not None
+        self.subscription.pump.grant(self.consumer_id, messages, size)
+
+    def set_writable(self, *, is_writable: bool) -> None:
+        assert self.subscription.pump is not None
+        self.subscription.pump.set_writable(self.consumer_id, is_writable)
+
+    def ack(self, ranges: list[tuple[int, int]]) -> None:
+        assert self.subscription.pump is not None
+        self.subscription.pump.acked(ranges)
+
+    def nack(self, ranges: list[tuple[int, int]], delay_ms: int) -> None:
+        assert self.subscription.pump is not None
+        self.subscription.pump.nacked(self.consumer_id, ranges, delay_ms * 1_000_000)
+
+    # ------------------------------------------------------------ the pump's side
+
+    def deliver(
+        self,
+        first: int,
+        end: int,
+        messages: int,
+        redelivery_count: int,
+        buffers: Sequence[Buffer],
+    ) -> None:
+        self._broker.count_delivered(messages, sum(map(len, buffers)))
+        self._peer.send(Deliver(self._handle, first, end, messages, redelivery_count), 0, buffers)
+
+    def active_changed(self, is_active: bool) -> None:
+        self.is_active = is_active
+        if self._is_announced:
+            self._peer.send(ConsumerActive(self._handle, is_active))
+
+    def closed(self, error: DanubiusError) -> None:
+        """The pump cannot go on with this consumer (a damaged range)."""
+        self.subscription.leave(self.consumer_id)
+        self.end(error)
+
+    # ------------------------------------------------------------ the subscription's side
+
+    def end(self, error: DanubiusError) -> None:
+        self._on_ended(self._handle)
+        self._peer.send(ConsumerClosed(self._handle, error.code, error.message))
+
+    def probe(self, on_result: Callable[[bool], None]) -> None:
+        self._peer.probe(on_result)
+
+
+def check_subscribe(command: Subscribe) -> None:
+    parse_name("subscription", command.subscription)
+    parse_name("consumer", command.consumer)
+    if command.ack_timeout_ms < 0:
+        raise InvalidArgument(
+            f"ack timeout is {command.ack_timeout_ms} ms; it must be 0 (none) or more"
+        )
+
+
+def find_subscription(
+    broker: Broker,
+    topic: Topic,
+    command: Subscribe,
+    on_done: Callable[[Subscription | DanubiusError], None],
+) -> None:
+    """The subscription, created or retyped if need be, once this consumer may join it."""
+
+    def found(subscription: Subscription | DanubiusError) -> None:
+        if isinstance(subscription, DanubiusError):
+            on_done(subscription)
+            return
+        try:
+            subscription.check_type(command.type)
+        except DanubiusError as error:
+            on_done(error)
+            return
+        if command.type is not subscription.type:
+            broker.retype_subscription(topic, subscription, command.type)
+        _make_way(subscription, command, on_done)
+
+    existing = topic.subscriptions.get(command.subscription)
+    if existing is not None:
+        found(existing)
+    else:
+        broker.create_subscription(topic, command.subscription, command.type, command.start, found)
+
+
+def _make_way(
+    subscription: Subscription,
+    command: Subscribe,
+    on_done: Callable[[Subscription | DanubiusError], None],
+) -> None:
+    """An exclusive consumer that no longer answers must not keep a living one out."""
+    incumbent = subscription.incumbent_or_none(command.consumer)
+    if incumbent is None:
+        on_done(subscription)
+        return
+
+    def probed(is_alive: bool) -> None:
+        still_there = incumbent.consumer_id in subscription.consumers
+        if is_alive and still_there:
+            on_done(
+                SubscriptionBusy(
+                    f"subscription {subscription.name!r} is exclusive and consumer {incumbent.name!r} is on it; "
+                    "wait for it to leave, or use type 'failover' or 'shared'"
+                )
+            )
+            return
+        if still_there:
+            subscription.leave(incumbent.consumer_id)
+            incumbent.end(
+                ConsumerReplaced("this consumer did not answer, and another took its place")
+            )
+        # Someone else may have come first while the probe was under way.
+        _make_way(subscription, command, on_done)
+
+    incumbent.probe(probed)

@@ -1,0 +1,92 @@
+"""The data directory: who may use it, which format it has, and how often it was taken up.
+
+danubius.json    format version, broker id, epoch (rises with every start)
+lock             held by the running broker
+journal/         see docs/internals/journal.md
+snapshots/       the broker's state, the last two
+ledgers/         see docs/internals/ledger.md
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew
+from danubius.model.ids import Epoch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from danubius.runtime.files import Files, HeldLock
+
+FORMAT_VERSION: Final = 1
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What `danubius.json` says."""
+
+    format: int
+    broker_id: str
+    epoch: int
+
+
+class DataDirectory:
+    """A data directory that this process holds."""
+
+    def __init__(self, path: Path, files: Files, lock: HeldLock, identity: Identity) -> None:
+        self.path = path
+        self._files = files
+        self._lock = lock
+        self.broker_id = identity.broker_id
+        self.epoch = Epoch(identity.epoch)
+
+    @classmethod
+    def open(cls, path: Path, files: Files, new_broker_id: str) -> DataDirectory:
+        """Take the directory, creating it if needed; every call gets a higher epoch."""
+        files.mkdir(path, sync=True)
+        lock = files.lock(path / "lock")
+        try:
+            identity = _next_identity(path, files, new_broker_id)
+            files.write_atomic(path / "danubius.json", msgspec.json.encode(identity))
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, files, lock, identity)
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.path / "snapshots"
+
+    @property
+    def ledgers(self) -> Path:
+        return self.path / "ledgers"
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def _next_identity(path: Path, files: Files, new_broker_id: str) -> Identity:
+    file = path / "danubius.json"
+    if not files.exists(file):
+        if any(files.exists(path / name) for name in ("journal", "ledgers", "snapshots")):
+            raise DataDirectoryDamaged(
+                f"{path} holds data but no danubius.json, which tells its format; restore that file from a backup, "
+                "or choose another --data-dir"
+            )
+        return Identity(FORMAT_VERSION, new_broker_id, 1)
+    try:
+        known = msgspec.json.decode(files.read_bytes(file), type=Identity)
+    except msgspec.MsgspecError as error:
+        raise DataDirectoryDamaged(f"{file} is damaged: {error}") from error
+    if known.format > FORMAT_VERSION:
+        raise DataDirectoryTooNew(
+            f"{path} has format {known.format}, this version of Danubius reads up to {FORMAT_VERSION}; "
+            "start a newer version on it, or choose another --data-dir"
+        )
+    return Identity(FORMAT_VERSION, known.broker_id, known.epoch + 1)

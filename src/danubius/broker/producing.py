@@ -1,0 +1,130 @@
+"""A producer on a connection: batches in, offsets out."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced, TopicExists
+from danubius.model.ids import parse_name
+from danubius.record.batch import HEADER_BYTES, read_header
+from danubius.wire.commands import Error, OpenProducer, Produced, ProducerClosed, ProducerOpened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.broker.broker import Broker
+    from danubius.broker.peer import Peer
+    from danubius.broker.topic import Topic
+    from danubius.model.ids import Offset
+    from danubius.publish.core.sequencer import Producer
+
+
+class ProducerHandle:
+    """One open producer of one connection."""
+
+    __slots__ = ("_broker", "_handle", "_on_ended", "_peer", "producer", "topic")
+
+    def __init__(
+        self,
+        broker: Broker,
+        peer: Peer,
+        topic: Topic,
+        producer: Producer,
+        handle: int,
+        on_ended: Callable[[int], None],
+    ) -> None:
+        self._broker = broker
+        self._peer = peer
+        self._handle = handle
+        self._on_ended = on_ended
+        self.topic = topic
+        self.producer = producer
+
+    def attach(self) -> ProducerOpened:
+        """Become the one producer of this name; an older one is ended."""
+        attached = self.topic.attached
+        older = attached.get(self.producer.name)
+        if older is not None:
+            older.end(ProducerFenced(f"a newer producer named {self.producer.name!r} took over"))
+        attached[self.producer.name] = self
+        self.producer.is_attached = True
+        return ProducerOpened(
+            self._handle, self.producer.id, self.producer.epoch, max(0, self.producer.admitted_next)
+        )
+
+    def detach(self) -> None:
+        attached = self.topic.attached
+        if attached.get(self.producer.name) is self:
+            del attached[self.producer.name]
+            self.producer.is_attached = False
+
+    def end(self, error: DanubiusError) -> None:
+        self.detach()
+        self._on_ended(self._handle)
+        self._peer.send(ProducerClosed(self._handle, error.code, error.message))
+
+    def produce(self, batch: memoryview, correlation_id: int) -> None:
+        """Publish one batch; the answer goes out when it is as durable as the topic asks."""
+        self.topic.check_open()
+        self._broker.check_storage()
+        self._check_size(batch)
+        header = self.topic.pipeline.publish(
+            batch, self.producer, functools.partial(self._answer, correlation_id)
+        )
+        self._broker.count_published(header.count, header.length)
+
+    def _check_size(self, batch: memoryview) -> None:
+        # The limit is for one message; a batch of several has the frame's own limit.
+        limit = self._broker.config.message_bytes_max
+        size = len(batch) - HEADER_BYTES
+        if size > limit and read_header(batch).count == 1:
+            raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
+
+    def _answer(self, correlation_id: int, result: Offset | DanubiusError) -> None:
+        if isinstance(result, DanubiusError):
+            self._peer.send(Error(result.code, result.message, result.retry), correlation_id)
+        else:
+            self._peer.send(Produced(result), correlation_id)
+
+
+def open_producer(
+    broker: Broker,
+    command: OpenProducer,
+    on_done: Callable[[Topic, Producer], None],
+    on_failed: Callable[[DanubiusError], None],
+) -> None:
+    """Find or create the topic, then begin or resume the producer's life on it."""
+    name = parse_name("producer", command.name)
+
+    def with_topic(topic: Topic | DanubiusError) -> None:
+        if isinstance(topic, DanubiusError):
+            on_failed(topic)
+            return
+        try:
+            _check_dispatch(topic, command)
+            broker.open_producer(
+                topic, name, command.resume_epoch, functools.partial(opened, topic)
+            )
+        except DanubiusError as error:
+            on_failed(error)
+
+    def opened(topic: Topic, producer: Producer | DanubiusError) -> None:
+        if isinstance(producer, DanubiusError):
+            on_failed(producer)
+        else:
+            on_done(topic, producer)
+
+    existing = broker.topic_or_none(command.topic)
+    if existing is not None:
+        with_topic(existing)
+    else:
+        broker.create_topic(command.topic, command.spec, exist_ok=True, on_done=with_topic)
+
+
+def _check_dispatch(topic: Topic, command: OpenProducer) -> None:
+    if topic.spec.dispatch is not command.spec.dispatch:
+        raise TopicExists(
+            f"topic {topic.name} is {topic.spec.dispatch.value}, the producer asked for "
+            f"{command.spec.dispatch.value}; open it with dispatch={topic.spec.dispatch.value!r}"
+        )

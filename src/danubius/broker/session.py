@@ -1,0 +1,338 @@
+"""One client's life on the broker: what each of its commands does, and what is undone when it goes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from danubius.broker.consuming import ConsumerHandle, check_subscribe, find_subscription
+from danubius.broker.description import describe_topic, summarise_topic
+from danubius.broker.fetching import FetchRequest
+from danubius.broker.producing import ProducerHandle, open_producer
+from danubius.errors import (
+    DanubiusError,
+    HandleNotFound,
+    InvalidArgument,
+    UnsupportedVersion,
+)
+from danubius.model.limits import FRAME_BYTES_MAX
+from danubius.wire.commands import (
+    Ack,
+    AnyCommand,
+    CloseConsumer,
+    CloseProducer,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Done,
+    Error,
+    Fetch,
+    Fetched,
+    Flow,
+    Goodbye,
+    Hello,
+    ListTopics,
+    Located,
+    Lookup,
+    Nack,
+    OffsetResolved,
+    OpenProducer,
+    Ping,
+    Pong,
+    Produce,
+    ResolveOffset,
+    Subscribe,
+    Subscribed,
+    TopicsListed,
+    Welcome,
+)
+from danubius.wire.version import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from danubius.broker.broker import Broker
+    from danubius.broker.peer import Buffer, Peer
+    from danubius.broker.subscription import Subscription
+    from danubius.broker.topic import Topic
+    from danubius.publish.core.sequencer import Producer
+
+HANDLES_MAX: Final = 100_000
+"""Producers and consumers open on one connection: room for one producer on each of 100,000 topics."""
+
+LIST_PAGE_MAX: Final = 10_000
+"""Topics in one answer: stays far below the bound of a frame's command part."""
+
+
+class Session:
+    """The commands of one connection. A request fails alone: its error is its answer."""
+
+    def __init__(self, broker: Broker, peer: Peer, advertised_url: str, name: str) -> None:
+        self._broker = broker
+        self._peer = peer
+        self._advertised_url = advertised_url
+        self._name = name
+        self._producers: dict[int, ProducerHandle] = {}
+        self._consumers: dict[int, ConsumerHandle] = {}
+        self._next_handle = 1
+        self._is_closed = False
+        self._is_paused = False
+        self.client = "unknown"
+
+    # ------------------------------------------------------------ the edge's side
+
+    def handle(self, command: AnyCommand, correlation_id: int, payload: memoryview) -> None:
+        """Do what a command asks; DanubiusErrors become its answer."""
+        try:
+            if type(command) is Produce:
+                self._produce(command, correlation_id, payload)
+            else:
+                self._HANDLERS[type(command)](self, command, correlation_id)
+        except DanubiusError as error:
+            self._fail(correlation_id, error)
+
+    def set_writable(self, *, is_writable: bool) -> None:
+        """The connection's send buffer is full, or has room again."""
+        for consumer in list(self._consumers.values()):
+            consumer.set_writable(is_writable=is_writable)
+
+    def close(self) -> None:
+        """The connection is gone: others get what this one held."""
+        self._is_closed = True
+        producers, self._producers = self._producers, {}
+        consumers, self._consumers = self._consumers, {}
+        for producer in producers.values():
+            producer.detach()
+        for consumer in consumers.values():
+            consumer.detach()
+
+    def resume_publishing(self) -> None:
+        self._is_paused = False
+        self._peer.resume_reading("publish")
+
+    # ------------------------------------------------------------ connection
+
+    def _hello(self, command: Hello, correlation_id: int) -> None:
+        version = min(command.version_max, PROTOCOL_VERSION_MAX)
+        if version < max(command.version_min, PROTOCOL_VERSION_MIN):
+            raise UnsupportedVersion(
+                f"the client speaks protocol {command.version_min} to {command.version_max}, this broker "
+                f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX}; upgrade the older side"
+            )
+        self.client = command.client[:200]
+        config = self._broker.config
+        self._peer.send(
+            Welcome(
+                version, self._name, FRAME_BYTES_MAX, config.message_bytes_max, config.keepalive_ms
+            ),
+            correlation_id,
+        )
+
+    def _ping(self, _command: Ping, correlation_id: int) -> None:
+        self._peer.send(Pong(), correlation_id)
+
+    def _goodbye(self, _command: Goodbye, _correlation_id: int) -> None:
+        self.close()
+
+    def _ignore(self, _command: AnyCommand, _correlation_id: int) -> None:
+        """Pongs matter to the edge's keepalive only."""
+
+    # ------------------------------------------------------------ topics
+
+    def _lookup(self, command: Lookup, correlation_id: int) -> None:
+        topic = self._broker.topic(command.topic)
+        self._peer.send(Located(topic.name, self._advertised_url), correlation_id)
+
+    def _create_topic(self, command: CreateTopic, correlation_id: int) -> None:
+        self._broker.create_topic(
+            command.topic,
+            command.spec,
+            exist_ok=command.exist_ok,
+            on_done=lambda result: self._finish(
+                correlation_id, result if isinstance(result, DanubiusError) else None
+            ),
+        )
+
+    def _delete_topic(self, command: DeleteTopic, correlation_id: int) -> None:
+        self._broker.delete_topic(command.topic, functools.partial(self._finish, correlation_id))
+
+    def _list_topics(self, command: ListTopics, correlation_id: int) -> None:
+        if not 1 <= command.limit <= LIST_PAGE_MAX:
+            raise InvalidArgument(f"limit is {command.limit}; it must be 1 to {LIST_PAGE_MAX}")
+        topics, more = self._broker.list_topics(command.namespace, command.after, command.limit)
+        self._peer.send(TopicsListed([summarise_topic(t) for t in topics], more), correlation_id)
+
+    def _describe_topic(self, command: DescribeTopic, correlation_id: int) -> None:
+        self._peer.send(describe_topic(self._broker.topic(command.topic)), correlation_id)
+
+    def _resolve_offset(self, command: ResolveOffset, correlation_id: int) -> None:
+        topic = self._broker.topic(command.topic)
+
+        def resolved(offset: int | DanubiusError) -> None:
+            if isinstance(offset, DanubiusError):
+                self._fail(correlation_id, offset)
+            else:
+                log = topic.log
+                self._peer.send(
+                    OffsetResolved(offset, log.start_offset, log.end_offset), correlation_id
+                )
+
+        topic.resolve(command.position, resolved)
+
+    # ------------------------------------------------------------ producing
+
+    def _open_producer(self, command: OpenProducer, correlation_id: int) -> None:
+        def opened(topic: Topic, producer: Producer) -> None:
+            if self._is_closed:
+                return
+            handle = self._draw_handle()
+            attached = ProducerHandle(
+                self._broker, self._peer, topic, producer, handle, self._forget_producer
+            )
+            self._producers[handle] = attached
+            self._peer.send(attached.attach(), correlation_id)
+
+        open_producer(self._broker, command, opened, functools.partial(self._fail, correlation_id))
+
+    def _produce(self, command: Produce, correlation_id: int, payload: memoryview) -> None:
+        producer = self._producers.get(command.handle)
+        if producer is None:
+            raise HandleNotFound(
+                f"no producer is open under handle {command.handle}; open it again"
+            )
+        producer.produce(payload, correlation_id)
+        if not self._is_paused and self._broker.is_publish_queue_full():
+            self._is_paused = True
+            self._peer.pause_reading("publish")
+            self._broker.pause_until_relieved(self)
+
+    def _close_producer(self, command: CloseProducer, correlation_id: int) -> None:
+        producer = self._producers.pop(command.handle, None)
+        if producer is not None:
+            producer.detach()
+        self._finish(correlation_id, None)
+
+    def _forget_producer(self, handle: int) -> None:
+        self._producers.pop(handle, None)
+
+    # ------------------------------------------------------------ consuming
+
+    def _subscribe(self, command: Subscribe, correlation_id: int) -> None:
+        check_subscribe(command)
+        topic = self._broker.topic(command.topic)
+
+        def found(subscription: Subscription | DanubiusError) -> None:
+            if self._is_closed:
+                return
+            if isinstance(subscription, DanubiusError):
+                self._fail(correlation_id, subscription)
+                return
+            handle = self._draw_handle()
+            consumer = ConsumerHandle(self._broker, self._peer, command, topic, subscription)
+            self._consumers[handle] = consumer
+            consumer.attach(handle, self._forget_consumer)
+            self._peer.send(Subscribed(handle, consumer.is_active), correlation_id)
+
+        find_subscription(self._broker, topic, command, found)
+
+    def _flow(self, command: Flow, _correlation_id: int) -> None:
+        if command.messages < 0 or command.bytes < 0:
+            raise InvalidArgument(
+                "credit is granted, never taken back: messages and bytes are 0 or more"
+            )
+        consumer = self._consumers.get(command.handle)
+        if consumer is not None:
+            consumer.grant(command.messages, command.bytes)
+
+    def _ack(self, command: Ack, correlation_id: int) -> None:
+        self._consumer_for(
+            command.handle, correlation_id, lambda c: c.ack(command.ranges), command.ranges
+        )
+
+    def _nack(self, command: Nack, correlation_id: int) -> None:
+        if command.delay_ms < 0:
+            raise InvalidArgument(f"nack delay is {command.delay_ms} ms; it must be 0 or more")
+        self._consumer_for(
+            command.handle,
+            correlation_id,
+            lambda c: c.nack(command.ranges, command.delay_ms),
+            command.ranges,
+        )
+
+    def _consumer_for(
+        self,
+        handle: int,
+        correlation_id: int,
+        action: Callable[[ConsumerHandle], None],
+        ranges: list[tuple[int, int]],
+    ) -> None:
+        """Apply an acknowledgement; one that crossed the consumer's end on its way fails only if awaited."""
+        for first, end in ranges:
+            if not 0 <= first < end:
+                raise InvalidArgument(f"the offset range [{first}, {end}) is empty or negative")
+        consumer = self._consumers.get(handle)
+        if consumer is not None:
+            action(consumer)
+        elif correlation_id:
+            raise HandleNotFound(f"no consumer is open under handle {handle}")
+        if correlation_id:
+            self._finish(correlation_id, None)
+
+    def _close_consumer(self, command: CloseConsumer, correlation_id: int) -> None:
+        consumer = self._consumers.pop(command.handle, None)
+        if consumer is not None:
+            consumer.detach()
+        self._finish(correlation_id, None)
+
+    def _forget_consumer(self, handle: int) -> None:
+        self._consumers.pop(handle, None)
+
+    def _fetch(self, command: Fetch, correlation_id: int) -> None:
+        def fetched(result: Fetched | DanubiusError, payload: Sequence[Buffer] = ()) -> None:
+            if isinstance(result, DanubiusError):
+                self._fail(correlation_id, result)
+            else:
+                self._peer.send(result, correlation_id, payload)
+
+        FetchRequest(self._broker, self._broker.topic(command.topic), command, fetched).start()
+
+    # ------------------------------------------------------------ answers
+
+    def _draw_handle(self) -> int:
+        if len(self._producers) + len(self._consumers) >= HANDLES_MAX:
+            raise InvalidArgument(
+                f"a connection has room for {HANDLES_MAX} producers and consumers"
+            )
+        handle = self._next_handle
+        self._next_handle += 1
+        return handle
+
+    def _finish(self, correlation_id: int, error: DanubiusError | None) -> None:
+        if error is not None:
+            self._fail(correlation_id, error)
+        else:
+            self._peer.send(Done(), correlation_id)
+
+    def _fail(self, correlation_id: int, error: DanubiusError) -> None:
+        self._peer.send(Error(error.code, error.message, error.retry), correlation_id)
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Session, Any, int], None]]] = {
+        Hello: _hello,
+        Ping: _ping,
+        Pong: _ignore,
+        Goodbye: _goodbye,
+        Lookup: _lookup,
+        CreateTopic: _create_topic,
+        DeleteTopic: _delete_topic,
+        ListTopics: _list_topics,
+        DescribeTopic: _describe_topic,
+        ResolveOffset: _resolve_offset,
+        OpenProducer: _open_producer,
+        CloseProducer: _close_producer,
+        Subscribe: _subscribe,
+        Flow: _flow,
+        Ack: _ack,
+        Nack: _nack,
+        CloseConsumer: _close_consumer,
+        Fetch: _fetch,
+    }

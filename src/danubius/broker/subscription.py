@@ -1,0 +1,107 @@
+"""One subscription of a topic: its pump, its consumers, and the acknowledgements still to be journaled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from danubius.ack.core.ranges import RangeSet
+from danubius.errors import ConsumerReplaced, SubscriptionTypeMismatch
+from danubius.model.subscription import SubscriptionType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.dispatch.pump import Outlet, Pump
+
+    from danubius.ack.core.cursor import Cursor
+    from danubius.errors import DanubiusError
+    from danubius.model.ids import ConsumerId, SubscriptionId
+
+
+class ConsumerOutlet(Protocol):
+    """A consumer as the subscription sees it: where deliveries go, and whether anybody is there."""
+
+    @property
+    def consumer_id(self) -> ConsumerId: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def outlet(self) -> Outlet: ...
+
+    @property
+    def ack_timeout_ns(self) -> int: ...
+
+    @property
+    def skip_damaged(self) -> bool: ...
+
+    def end(self, error: DanubiusError) -> None:
+        """The broker ends this consumer; it is already out of the subscription."""
+        ...
+
+    def probe(self, on_result: Callable[[bool], None]) -> None:
+        """Ask whether the peer is alive; answered within a second."""
+        ...
+
+
+class Subscription:
+    """Who reads, and how far everyone has come."""
+
+    __slots__ = ("consumers", "cursor", "dropped", "id", "name", "pump", "type", "unjournaled")
+
+    def __init__(
+        self, subscription_id: SubscriptionId, name: str, kind: SubscriptionType, cursor: Cursor
+    ) -> None:
+        self.id = subscription_id
+        self.name = name
+        self.type = kind
+        self.cursor = cursor
+        self.consumers: dict[ConsumerId, ConsumerOutlet] = {}
+        self.unjournaled = RangeSet()
+        self.dropped = 0
+        self.pump: Pump | None = None
+
+    def check_type(self, wanted: SubscriptionType) -> None:
+        if wanted is not self.type and self.consumers:
+            raise SubscriptionTypeMismatch(
+                f"subscription {self.name!r} has {len(self.consumers)} {self.type.value} consumer(s); "
+                f"join with type {self.type.value!r}, or as {wanted.value!r} under another subscription name"
+            )
+
+    def incumbent_or_none(self, name: str) -> ConsumerOutlet | None:
+        """The consumer that keeps another one of this name out, if there is one."""
+        if self.type is not SubscriptionType.EXCLUSIVE:
+            return None
+        return next((c for c in self.consumers.values() if c.name != name), None)
+
+    def join(self, consumer: ConsumerOutlet) -> None:
+        """Add a consumer; one of the same name gives way."""
+        assert self.pump is not None
+        for other in list(self.consumers.values()):
+            if other.name == consumer.name:
+                self.leave(other.consumer_id)
+                other.end(
+                    ConsumerReplaced(
+                        f"another consumer named {consumer.name!r} joined {self.name!r}"
+                    )
+                )
+        self.consumers[consumer.consumer_id] = consumer
+        self.pump.skip_damaged = any(c.skip_damaged for c in self.consumers.values())
+        self.pump.join(
+            consumer.consumer_id, consumer.name, consumer.outlet, consumer.ack_timeout_ns
+        )
+
+    def leave(self, consumer_id: ConsumerId) -> None:
+        assert self.pump is not None
+        if self.consumers.pop(consumer_id, None) is not None:
+            self.pump.skip_damaged = any(c.skip_damaged for c in self.consumers.values())
+            self.pump.leave(consumer_id)
+
+    def end(self, error: DanubiusError) -> None:
+        """The topic or the subscription is gone."""
+        consumers, self.consumers = self.consumers, {}
+        if self.pump is not None:
+            self.pump.close()
+        for consumer in consumers.values():
+            consumer.end(error)

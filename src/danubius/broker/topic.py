@@ -1,0 +1,133 @@
+"""A topic as the broker hosts it: one writer, one log, its subscriptions and those who wait for more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from danubius.ledger.managed import ManagedLedger
+
+from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
+from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, Position
+from danubius.model.topic import Dispatch, TopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.ledger.ring import Ring
+
+    from danubius.broker.subscription import Subscription
+    from danubius.model.ids import TopicId, TopicName
+    from danubius.publish.core.sequencer import Producer
+    from danubius.publish.pipeline import PublishPipeline
+
+
+class AttachedProducer(Protocol):
+    """A producer on some connection."""
+
+    @property
+    def producer(self) -> Producer: ...
+
+    def end(self, error: DanubiusError) -> None: ...
+
+
+class Topic:
+    """State of one topic; all of it on the loop thread."""
+
+    __slots__ = (
+        "attached",
+        "created_ms",
+        "id",
+        "is_deleting",
+        "log",
+        "name",
+        "pipeline",
+        "spec",
+        "subscriptions",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        topic_id: TopicId,
+        name: TopicName,
+        spec: TopicSpec,
+        created_ms: int,
+        log: ManagedLedger | Ring,
+    ) -> None:
+        self.id = topic_id
+        self.name = name
+        self.spec = spec
+        self.created_ms = created_ms
+        self.log = log
+        self.pipeline: PublishPipeline
+        self.subscriptions: dict[str, Subscription] = {}
+        self.attached: dict[str, AttachedProducer] = {}
+        self.waiters: list[Callable[[], None]] = []
+        """Called once, at the next growth of the log or its end."""
+        self.is_deleting = False
+
+    @property
+    def is_reliable(self) -> bool:
+        return self.spec.dispatch is Dispatch.RELIABLE
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.log.stored_bytes if isinstance(self.log, ManagedLedger) else 0
+
+    def check_open(self) -> None:
+        if self.is_deleting:
+            raise TopicDeleted(f"topic {self.name} is being deleted")
+
+    def notify(self) -> None:
+        """The log has grown: everyone who waits may look."""
+        end = self.log.end_offset
+        for subscription in self.subscriptions.values():
+            if subscription.pump is not None:
+                subscription.pump.extended(end)
+        self.wake_waiters()
+
+    def wake_waiters(self) -> None:
+        if self.waiters:
+            waiters, self.waiters = self.waiters, []
+            for wake in waiters:
+                wake()
+
+    def floor(self) -> int:
+        """Every subscription has acknowledged everything below; the log's end without subscriptions."""
+        return min(
+            (s.cursor.floor for s in self.subscriptions.values()), default=self.log.end_offset
+        )
+
+    def resolve(self, position: Position, on_done: Callable[[int | DanubiusError], None]) -> None:
+        """Turn a position into an offset that can be read (or the end)."""
+        log = self.log
+        match position:
+            case AtLatest():
+                on_done(log.end_offset)
+            case AtEarliest():
+                on_done(log.start_offset)
+            case AtOffset(offset=offset):
+                if log.start_offset <= offset <= log.end_offset:
+                    on_done(offset)
+                else:
+                    on_done(
+                        OffsetOutOfRange(
+                            f"offset {offset} is outside {self.name}, which holds "
+                            f"{log.start_offset} to {log.end_offset} (the next to be written)"
+                        )
+                    )
+            case AtTime(time_us=time_us):
+                if isinstance(log, ManagedLedger):
+                    log.find_time(time_us, on_done)
+                else:
+                    on_done(log.end_offset)
+
+    def end(self) -> None:
+        """Deleted: everyone attached hears of it."""
+        error = TopicDeleted(f"topic {self.name} was deleted")
+        for attached in list(self.attached.values()):
+            attached.end(error)
+        self.attached.clear()
+        for subscription in self.subscriptions.values():
+            subscription.end(error)
+        self.wake_waiters()

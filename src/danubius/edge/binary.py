@@ -1,0 +1,206 @@
+"""The native face: one asyncio connection around one sans-IO connection and one session."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from danubius.broker.session import Session
+from danubius.errors import DanubiusError, TooManyConnections
+from danubius.runtime.net import StreamProtocol, listen
+from danubius.wire.commands import Error, Goodbye, Opcode, Ping, Pong
+from danubius.wire.connection import Connection
+from danubius.wire.states import LEGAL, ConnectionState, Role
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from danubius.broker.broker import Broker
+    from danubius.broker.peer import Buffer
+    from danubius.runtime.net import Listener
+    from danubius.wire.commands import AnyCommand
+    from danubius.wire.frame import Frame
+
+PROBE_S: Final = 1.0
+"""How long a probed peer has to answer before it counts as gone."""
+KEEPALIVE_CHECKS: Final = 2
+"""Sweeps over all connections per keepalive interval."""
+SILENCES_MAX: Final = 3
+"""Keepalive intervals of silence after which a connection is cut off."""
+
+log = logging.getLogger(__name__)
+
+
+class BinaryConnection:
+    """One client's connection; the peer of its session."""
+
+    def __init__(self, edge: BinaryEdge) -> None:
+        self._edge = edge
+        self._wire = Connection(Role.BROKER)
+        self._session = Session(edge.broker, self, edge.advertised_url, edge.broker_name)
+        self._probes: dict[int, Callable[[bool], None]] = {}
+        self._next_probe = 1
+        self._opened_s = edge.loop.time()
+        self.protocol: StreamProtocol[Frame] = StreamProtocol(
+            self._wire,
+            self._received,
+            on_closed=self._closed,
+            on_protocol_error=self._refused,
+            on_pause_writing=self._writing_paused,
+            on_resume_writing=self._writing_resumed,
+            on_connected=self._connected,
+        )
+
+    @property
+    def address(self) -> str:
+        return self.protocol.peer
+
+    # ------------------------------------------------------------ the session's side
+
+    def send(
+        self, command: AnyCommand, correlation_id: int = 0, payload: Sequence[Buffer] = ()
+    ) -> None:
+        if self.protocol.is_closing:
+            return
+        try:
+            self.protocol.write(self._wire.send(command, correlation_id, payload))
+        except DanubiusError as error:
+            # Only an oversized answer can come here; a request must not wait for ever.
+            log.warning("answer not sent", extra={"peer": self.address, "error": str(error)})
+            if correlation_id and self._wire.state is ConnectionState.OPEN:
+                reply = Error(error.code, error.message, error.retry)
+                self.protocol.write(self._wire.send(reply, correlation_id))
+
+    def pause_reading(self, reason: str) -> None:
+        self.protocol.pause_reading(reason)
+
+    def resume_reading(self, reason: str) -> None:
+        self.protocol.resume_reading(reason)
+
+    def probe(self, on_result: Callable[[bool], None]) -> None:
+        number = self._next_probe
+        self._next_probe += 1
+        self._probes[number] = on_result
+        self.send(Ping(), number)
+        self._edge.loop.call_later(PROBE_S, self._probe_answered, number, False)
+
+    def _probe_answered(self, number: int, is_alive: bool) -> None:
+        on_result = self._probes.pop(number, None)
+        if on_result is not None:
+            on_result(is_alive)
+
+    # ------------------------------------------------------------ the socket's side
+
+    def _connected(self) -> None:
+        self._edge.connections[self] = None
+        if len(self._edge.connections) > self._edge.broker.config.connections_max:
+            limit = self._edge.broker.config.connections_max
+            self._refused(TooManyConnections(f"the broker serves {limit} connections at the most"))
+            self.protocol.close()
+
+    def _received(self, frame: Frame) -> None:
+        if self._probes and type(frame.command) is Pong:
+            self._probe_answered(frame.correlation_id, True)
+            return
+        self._session.handle(frame.command, frame.correlation_id, frame.payload)
+        if self._wire.state is not ConnectionState.OPEN:
+            # Goodbye was said, or Hello was refused and the answer says why.
+            self.protocol.close()
+
+    def _can_send(self, opcode: Opcode) -> bool:
+        return opcode in LEGAL[self._wire.state][Role.BROKER]
+
+    def _refused(self, error: DanubiusError) -> None:
+        log.info("connection refused", extra={"peer": self.address, "error": str(error)})
+        self._edge.refusals += 1
+        if self._can_send(Opcode.ERROR):
+            self.protocol.write(self._wire.send(Error(error.code, error.message, error.retry)))
+
+    def _closed(self, _reason: Exception | None) -> None:
+        self._edge.forget(self)
+        self._session.close()
+        for number in list(self._probes):
+            self._probe_answered(number, False)
+
+    def _writing_paused(self) -> None:
+        # A peer that does not read must not be allowed to pile up answers either.
+        self.protocol.pause_reading("writing")
+        self._session.set_writable(is_writable=False)
+
+    def _writing_resumed(self) -> None:
+        self.protocol.resume_reading("writing")
+        self._session.set_writable(is_writable=True)
+
+    # ------------------------------------------------------------ the edge's side
+
+    def check_alive(self, now_s: float) -> None:
+        """Ping a silent peer, cut off one that has been silent for too long."""
+        config = self._edge.broker.config
+        keepalive_s = config.keepalive_ms / 1000
+        if self._wire.state in (ConnectionState.HELLO, ConnectionState.GREETED):
+            if now_s - self._opened_s > config.handshake_timeout_ms / 1000:
+                self.protocol.abort()
+            return
+        silent_s = now_s - self.protocol.last_received_ns / 1e9
+        if self.protocol.is_reading_paused and not self.protocol.is_writing_paused:
+            return
+        if silent_s > SILENCES_MAX * keepalive_s:
+            log.info("connection cut off after silence", extra={"peer": self.address})
+            self.protocol.abort()
+        elif silent_s > keepalive_s and self._wire.state is ConnectionState.OPEN:
+            self.send(Ping())
+
+    def say_goodbye(self, reason: str) -> None:
+        if self._can_send(Opcode.GOODBYE):
+            self.protocol.write(self._wire.send(Goodbye(reason)))
+        self.protocol.close()
+
+
+class BinaryEdge:
+    """The listening side of the native protocol."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, broker_name: str) -> None:
+        self.broker = broker
+        self.loop = loop
+        self.broker_name = broker_name
+        self.advertised_url = ""
+        self.connections: dict[BinaryConnection, None] = {}
+        self.refusals = 0
+        self._listener: Listener | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    async def open(self, host: str, port: int, advertised_host: str) -> int:
+        """Listen; returns the real port."""
+        self._listener = await listen(host, port, lambda: BinaryConnection(self).protocol)
+        self.advertised_url = f"danube://{advertised_host}:{self._listener.port}"
+        self._check_all()
+        return self._listener.port
+
+    def _check_all(self) -> None:
+        now_s = self.loop.time()
+        for connection in list(self.connections):
+            connection.check_alive(now_s)
+        interval_s = self.broker.config.keepalive_ms / 1000 / KEEPALIVE_CHECKS
+        self._sweep = self.loop.call_later(interval_s, self._check_all)
+
+    def close(self) -> None:
+        """Accept nobody any more and send everyone away."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self.connections):
+            connection.say_goodbye("the broker is stopping")
+
+    async def wait_closed(self) -> None:
+        """Until the last connection has ended."""
+        if self.connections:
+            self._emptied = self.loop.create_future()
+            await self._emptied
+
+    def forget(self, connection: BinaryConnection) -> None:
+        self.connections.pop(connection, None)
+        if self._emptied is not None and not self.connections and not self._emptied.done():
+            self._emptied.set_result(None)

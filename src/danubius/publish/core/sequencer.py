@@ -1,0 +1,207 @@
+"""Offsets and idempotence of one topic: which offset a batch gets, and whether it was here before.
+
+Invariants:
+- offsets are handed out without gaps; what is pending follows directly on what is committed;
+- a producer's sequences are stored without gaps and at most once;
+- `commit` happens in the order of `admit`; `roll_back` forgets everything pending at once, because a journal that
+  failed one append fails all later ones too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from danubius.errors import InvalidArgument, OutOfSequence, ProducerFenced
+from danubius.model.ids import Epoch, Offset, ProducerId
+
+RUNS_MAX: Final = 1024
+"""Remembered answers a producer, as runs of sequences with consecutive offsets. A producer that is alone on its topic
+has one run whatever it sends; one that alternates with others needs one a batch, and never has more in flight."""
+
+PRODUCERS_MAX: Final = 10_000
+"""Detached producer names remembered a topic; the one opened first is forgotten first."""
+
+ADOPT: Final = -1
+"""Next sequence of a producer whose history is unknown: the first batch that arrives sets it."""
+
+
+class Run(NamedTuple):
+    """Sequences [first, end) were stored at consecutive offsets from `offset`."""
+
+    first: int
+    end: int
+    offset: int
+
+
+class Producer:
+    """What the topic remembers of one producer name."""
+
+    __slots__ = ("admitted_next", "committed_next", "epoch", "id", "is_attached", "name", "runs")
+
+    def __init__(
+        self, producer_id: ProducerId, name: str, epoch: Epoch, next_sequence: int
+    ) -> None:
+        self.id = producer_id
+        self.name = name
+        self.epoch = epoch
+        self.is_attached = False
+        self.committed_next = next_sequence
+        self.admitted_next = next_sequence
+        self.runs: deque[Run] = deque(maxlen=RUNS_MAX)
+
+    def remember(self, sequence: int, count: int, offset: int) -> None:
+        if self.runs:
+            last = self.runs[-1]
+            if last.end == sequence and last.offset + (last.end - last.first) == offset:
+                self.runs[-1] = Run(last.first, sequence + count, last.offset)
+                return
+        self.runs.append(Run(sequence, sequence + count, offset))
+
+    def find(self, sequence: int, count: int) -> int | None:
+        for run in reversed(self.runs):
+            if run.first <= sequence and sequence + count <= run.end:
+                return run.offset + (sequence - run.first)
+        return None
+
+
+class Admitted(NamedTuple):
+    """New: store it at this offset."""
+
+    offset: Offset
+
+
+class Repeated(NamedTuple):
+    """Seen before: answer with this offset, at once or when the pending append at `pending_at` is committed."""
+
+    offset: Offset
+    pending_at: Offset | None
+
+
+class _Pending(NamedTuple):
+    producer: Producer
+    sequence: int
+    end: int
+    offset: int
+
+
+class Sequencer:
+    """Hands out the offsets of one topic."""
+
+    __slots__ = ("_pending", "_producers", "committed_offset", "next_offset")
+
+    def __init__(self, next_offset: int = 0) -> None:
+        self.next_offset = next_offset
+        self.committed_offset = next_offset
+        self._producers: dict[str, Producer] = {}
+        self._pending: deque[_Pending] = deque()
+
+    @property
+    def producers(self) -> list[Producer]:
+        return list(self._producers.values())
+
+    def producer_or_none(self, name: str) -> Producer | None:
+        return self._producers.get(name)
+
+    def plan_open(self, name: str, resume_epoch: int) -> Epoch | None:
+        """The epoch that opening this name gives, or None if the current life simply goes on."""
+        known = self._producers.get(name)
+        if not resume_epoch:
+            return Epoch(known.epoch + 1 if known else 1)
+        if known is None:
+            return Epoch(resume_epoch)
+        if known.epoch == resume_epoch:
+            return None
+        raise ProducerFenced(
+            f"producer {name!r} was taken over: its epoch is {known.epoch}, this one holds {resume_epoch}; "
+            "give each concurrent producer its own name"
+        )
+
+    def open(self, producer_id: ProducerId, name: str, epoch: Epoch, *, resumed: bool) -> Producer:
+        """Begin a life of a producer name; an older life is fenced from here on."""
+        known = self._producers.pop(name, None)
+        producer = Producer(producer_id, name, epoch, ADOPT if resumed else 0)
+        if known is not None:
+            producer.id = known.id
+        self._producers[name] = producer
+        if len(self._producers) > PRODUCERS_MAX:
+            self._forget_oldest_detached(producer)
+        return producer
+
+    def _forget_oldest_detached(self, newest: Producer) -> None:
+        for name, producer in self._producers.items():
+            if not producer.is_attached and producer is not newest:
+                del self._producers[name]
+                return
+
+    def restore(self, producer: Producer) -> None:
+        self._producers[producer.name] = producer
+
+    def admit(self, producer: Producer, sequence: int, count: int) -> Admitted | Repeated:
+        """Decide on a batch of `count` records that starts at `sequence`."""
+        if self._producers.get(producer.name) is not producer:
+            raise ProducerFenced(f"a newer producer named {producer.name!r} took over")
+        expected = producer.admitted_next
+        if sequence == expected or expected == ADOPT:
+            offset = self.next_offset
+            producer.admitted_next = sequence + count
+            self.next_offset += count
+            self._pending.append(_Pending(producer, sequence, sequence + count, offset))
+            return Admitted(Offset(offset))
+        if sequence > expected:
+            raise OutOfSequence(
+                f"producer {producer.name!r} sent sequence {sequence}, but {expected} comes next; "
+                "send again from there"
+            )
+        return self._repeated(producer, sequence, count)
+
+    def _repeated(self, producer: Producer, sequence: int, count: int) -> Repeated:
+        offset = producer.find(sequence, count)
+        if offset is not None:
+            return Repeated(Offset(offset), None)
+        for pending in self._pending:
+            if (
+                pending.producer is producer
+                and pending.sequence == sequence
+                and pending.end == sequence + count
+            ):
+                return Repeated(Offset(pending.offset), Offset(pending.offset))
+        raise InvalidArgument(
+            f"producer {producer.name!r} repeated sequence {sequence}, which was stored earlier, "
+            "but in other batches or too long ago to know the offset"
+        )
+
+    def commit(self) -> None:
+        """The oldest pending append is durable."""
+        pending = self._pending.popleft()
+        producer = pending.producer
+        count = pending.end - pending.sequence
+        producer.remember(pending.sequence, count, pending.offset)
+        producer.committed_next = pending.end
+        self.committed_offset = pending.offset + count
+
+    def roll_back(self) -> None:
+        """Nothing that is pending was stored."""
+        for pending in self._pending:
+            pending.producer.admitted_next = pending.producer.committed_next
+        self._pending.clear()
+        self.next_offset = self.committed_offset
+
+    def replay(self, producer: Producer | None, sequence: int, count: int) -> None:
+        """A committed batch read back from the journal; its producer may be forgotten."""
+        offset = self.next_offset
+        self.next_offset = self.committed_offset = offset + count
+        if producer is not None:
+            producer.remember(sequence, count, offset)
+            producer.committed_next = producer.admitted_next = sequence + count
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        expected = self.committed_offset
+        for pending in self._pending:
+            assert pending.offset == expected
+            expected += pending.end - pending.sequence
+        assert self.next_offset == expected
+        for producer in self._producers.values():
+            if not any(pending.producer is producer for pending in self._pending):
+                assert producer.admitted_next == producer.committed_next

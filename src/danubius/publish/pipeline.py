@@ -1,0 +1,126 @@
+"""A producer's batch becomes a durable offset: check, sequence, stamp, journal, make visible, answer.
+
+One pipeline a topic, on the loop thread. Readers see a batch only after the journal committed it, and publishers are
+answered only then too. All work is per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from danubius.errors import DanubiusError, InvalidBatch
+from danubius.ledger.entry import Entry
+from danubius.publish.core.sequencer import Producer, Repeated, Sequencer
+from danubius.record.batch import Header, check_batch, stamp
+
+if TYPE_CHECKING:
+    from danubius.model.ids import Epoch, Offset
+    from danubius.publish.journaling import TopicJournal
+
+Answer = Callable[["Offset | DanubiusError"], None]
+
+
+class VisibleLog(Protocol):
+    """Where committed batches become readable."""
+
+    def append(self, entry: Entry) -> None: ...
+
+
+class _Append:
+    """One batch on its way through the journal."""
+
+    __slots__ = ("answer", "entry", "pipeline")
+
+    def __init__(self, pipeline: PublishPipeline, entry: Entry, answer: Answer) -> None:
+        self.pipeline = pipeline
+        self.entry = entry
+        self.answer = answer
+
+    def committed(self) -> None:
+        self.pipeline.on_committed(self)
+
+    def failed(self, error: DanubiusError) -> None:
+        self.pipeline.on_failed(self, error)
+
+
+class PublishPipeline:
+    """The only writer of one topic."""
+
+    __slots__ = (
+        "_epoch",
+        "_journal",
+        "_log",
+        "_on_extended",
+        "_repeat_answers",
+        "batches_in",
+        "bytes_in",
+        "sequencer",
+    )
+
+    def __init__(
+        self,
+        epoch: Epoch,
+        sequencer: Sequencer,
+        log: VisibleLog,
+        journal: TopicJournal | None,
+        on_extended: Callable[[], None],
+    ) -> None:
+        """`journal` None: a non-reliable topic, visible at once and never stored."""
+        self._epoch = epoch
+        self._log = log
+        self._journal = journal
+        self._on_extended = on_extended
+        self._repeat_answers: dict[int, list[Answer]] = {}
+        self.sequencer = sequencer
+        self.batches_in = 0
+        self.bytes_in = 0
+
+    def publish(self, batch: memoryview, producer: Producer, answer: Answer) -> Header:
+        """Take one batch over; `answer` is called exactly once unless this raises."""
+        header = check_batch(batch)
+        if header.producer_id != producer.id or header.producer_epoch != producer.epoch:
+            raise InvalidBatch(
+                f"the batch says producer {header.producer_id} epoch {header.producer_epoch}, but it was sent through "
+                f"the handle of producer {producer.id} epoch {producer.epoch}"
+            )
+        decision = self.sequencer.admit(producer, header.base_sequence, header.count)
+        if isinstance(decision, Repeated):
+            self._answer_repeated(decision, answer)
+            return header
+        offset = decision.offset
+        stamp(batch, offset, self._epoch)
+        self.batches_in += 1
+        self.bytes_in += header.length
+        append = _Append(
+            self, Entry(offset, offset + header.count, batch, header.last_time_us), answer
+        )
+        if self._journal is None:
+            self.on_committed(append)
+        else:
+            self._journal.append(batch, append)
+        return header
+
+    def _answer_repeated(self, repeated: Repeated, answer: Answer) -> None:
+        if repeated.pending_at is None:
+            answer(repeated.offset)
+        else:
+            self._repeat_answers.setdefault(repeated.pending_at, []).append(answer)
+
+    def on_committed(self, append: _Append) -> None:
+        entry = append.entry
+        self.sequencer.commit()
+        self._log.append(entry)
+        append.answer(entry.first)  # type: ignore[arg-type]
+        if self._repeat_answers:
+            for answer in self._repeat_answers.pop(entry.first, ()):
+                answer(entry.first)  # type: ignore[arg-type]
+        self._on_extended()
+
+    def on_failed(self, append: _Append, error: DanubiusError) -> None:
+        self.sequencer.roll_back()
+        append.answer(error)
+        waiting, self._repeat_answers = self._repeat_answers, {}
+        for answers in waiting.values():
+            for answer in answers:
+                answer(error)

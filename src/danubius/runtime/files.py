@@ -334,7 +334,7 @@ class LocalFile:
 
 
 class LocalLock:
-    """A held flock. The file stays: removing it would let two brokers lock two files of one name."""
+    """A held flock. The file stays: removing it would let two brokers hold one name."""
 
     __slots__ = ("_file",)
 

@@ -72,7 +72,7 @@ class Worker(Generic[Item]):
             self._bury([], self._crash)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Handle what was put, then end the thread; False if that took too long (a hanging disk)."""
+        """Handle what was put, then end the thread; False if that takes too long."""
         if not self._has_stopped:
             self._has_stopped = True
             self._inbox.put(_STOP)
@@ -121,7 +121,7 @@ class Worker(Generic[Item]):
         return items, False
 
     def _bury(self, items: list[Item], crash: BaseException) -> None:
-        """Give up the inbox's items; safe on two threads at once, as each item is got by one of them."""
+        """Give up the inbox; safe on two threads at once, as one of them gets each item."""
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._inbox.get_nowait()

@@ -1,0 +1,127 @@
+"""The journal's bytes: file header and record header, packed, parsed and checked.
+
+Invariants:
+- A journal position is the number of journal bytes before it since the broker's first day. Record
+  headers, bodies and padding count; file headers and what lies unused at a file's end do not.
+- A record is valid in one place only: its header names the file (sequence) and the position, and
+  both are under its checksum. So what a file held in an earlier life is never taken for content.
+- `durable` in a record header is a promise: every record below that position was synced before
+  this one was written. A bad record below a promise is damage, one above all of them a torn tail.
+
+The layout is specified in docs/internals/journal.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from danubius.errors import DataDirectoryTooNew
+from danubius.record.checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Buffer = bytes | bytearray | memoryview
+
+FORMAT_VERSION: Final = 1
+FILE_HEADER_BYTES: Final = 4096
+"""Records start on a page of their own, so that writing them never touches the header's sector."""
+RECORD_HEADER_BYTES: Final = 48
+ALIGNMENT: Final = 8
+BODY_BYTES_MAX: Final = 2**31
+SEQUENCE_MAX: Final = 2**32 - 1
+
+_FILE_MAGIC: Final = b"DNJF"
+RECORD_MAGIC: Final = b"DNJR"
+_PADDING: Final = tuple(bytes(count) for count in range(ALIGNMENT))
+
+_FILE_START: Final = struct.Struct("<4sI")
+_FILE_REST: Final = struct.Struct("<IIQ")
+_RECORD_START: Final = struct.Struct("<4sI")
+_RECORD_REST: Final = struct.Struct("<QQQIIIB3x")
+
+assert _RECORD_START.size + _RECORD_REST.size == RECORD_HEADER_BYTES
+
+
+class FileHeader(NamedTuple):
+    """Who a journal file is: its number, and the position of its first record."""
+
+    sequence: int
+    base: int
+
+
+class RecordHeader(NamedTuple):
+    """What stands before a body."""
+
+    position: int
+    durable: int
+    topic_id: int
+    sequence: int
+    body_bytes: int
+    body_crc: int
+    kind: int
+
+    @property
+    def end(self) -> int:
+        return self.position + record_bytes(self.body_bytes)
+
+
+def record_bytes(body_bytes: int) -> int:
+    """What a record takes in the journal: header, body, padding."""
+    return RECORD_HEADER_BYTES + (body_bytes + ALIGNMENT - 1 & -ALIGNMENT)
+
+
+def pack_file_header(header: FileHeader) -> bytes:
+    rest = _FILE_REST.pack(FORMAT_VERSION, header.sequence, header.base)
+    packed = _FILE_START.pack(_FILE_MAGIC, crc32c(rest)) + rest
+    return packed.ljust(FILE_HEADER_BYTES, b"\0")
+
+
+def parse_file_header(data: Buffer) -> FileHeader | None:
+    """None if the bytes are no file header; a newer format is refused whatever else it says."""
+    size = _FILE_START.size + _FILE_REST.size
+    if len(data) < size:
+        return None
+    magic, crc = _FILE_START.unpack_from(data)
+    if magic != _FILE_MAGIC:
+        return None
+    version, sequence, base = _FILE_REST.unpack_from(data, _FILE_START.size)
+    if crc != crc32c(bytes(data[_FILE_START.size : size])):
+        return None
+    if version > FORMAT_VERSION:
+        raise DataDirectoryTooNew(
+            f"the journal has format version {version}, this version of Danubius knows "
+            f"{FORMAT_VERSION}: start the version that wrote it, or a newer one"
+        )
+    return FileHeader(sequence, base)
+
+
+def pack_record(header: RecordHeader, body: Sequence[Buffer], into: list[Buffer]) -> None:
+    """Append a record's buffers to a gathering write; bodies are passed on, not copied."""
+    rest = _RECORD_REST.pack(*header)
+    into.append(_RECORD_START.pack(RECORD_MAGIC, crc32c(rest)) + rest)
+    into.extend(body)
+    padding = -header.body_bytes % ALIGNMENT
+    if padding:
+        into.append(_PADDING[padding])
+
+
+def parse_record_header(data: Buffer, at: int) -> RecordHeader | None:
+    """The record header at `at`, or None if there is none or its checksum is wrong."""
+    if at + RECORD_HEADER_BYTES > len(data):
+        return None
+    magic, crc = _RECORD_START.unpack_from(data, at)
+    if magic != RECORD_MAGIC:
+        return None
+    rest = bytes(data[at + _RECORD_START.size : at + RECORD_HEADER_BYTES])
+    if crc != crc32c(rest):
+        return None
+    return RecordHeader._make(_RECORD_REST.unpack(rest))
+
+
+def body_checksum(body: Sequence[Buffer]) -> int:
+    crc = 0
+    for buffer in body:
+        crc = crc32c(buffer, crc)
+    return crc

@@ -1,0 +1,249 @@
+"""The journal's pen: writes groups, syncs them, rolls files, and gets over failures.
+
+Invariants:
+- [0, durable) is synced; [durable, end) is written; nothing lies behind end that counts.
+- One life of a file is written once, front to back. After any failure the file is left for a new
+  one that starts at `durable`: what the failed group left behind never becomes part of the journal.
+- A new file's header is written only when everything below its base is durable. So the records
+  after a synced record's position are lost before it is, never the other way round.
+- Records that were reported written but not yet synced survive a failed sync: they are read back,
+  checked and carried over into the new file.
+Owned by the journal thread; every method may block and raise StorageFull or StorageFailed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from danubius.errors import DanubiusError, StorageFailed
+from danubius.wal.core.format import (
+    FILE_HEADER_BYTES,
+    Buffer,
+    FileHeader,
+    RecordHeader,
+    body_checksum,
+    pack_record,
+    record_bytes,
+)
+from danubius.wal.core.recovery import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from danubius.wal.config import JournalConfig
+    from danubius.wal.segments import Segment, Segments
+
+_ZEROS: Final = bytes(1024 * 1024)
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One record to be."""
+
+    kind: int
+    topic_id: int
+    body: tuple[Buffer, ...]
+    body_bytes: int
+    is_sync: bool
+    generation: int
+
+
+class JournalWriter:
+    """Writes entries at the end of the journal."""
+
+    def __init__(self, config: JournalConfig, segments: Segments, end: int) -> None:
+        self._config = config
+        self._segments = segments
+        self._end = end
+        self._durable = end
+        self._segment: Segment | None = None
+        self._left: Segment | None = None
+        """The file before, as long as [durable, end) may have to be read back from it."""
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def durable(self) -> int:
+        return self._durable
+
+    @property
+    def size_bytes(self) -> int:
+        """Live bytes: whole files for those that are full, plus what the open one holds."""
+        open_bytes = self._end - self._segment.header.base if self._segment else 0
+        left_bytes = self._config.file_bytes if self._left else 0
+        return self._segments.live_bytes() + left_bytes + open_bytes
+
+    def fit(self, entries: Sequence[Entry], first: int) -> int:
+        """How many entries from `first` on go into one write: at least one."""
+        room = self._room()
+        if room < record_bytes(entries[first].body_bytes):
+            room = self._config.file_bytes - FILE_HEADER_BYTES
+        room = min(room, self._config.group_bytes_max)
+        total = 0
+        for index in range(first, len(entries)):
+            total += record_bytes(entries[index].body_bytes)
+            if total > room:
+                return max(1, index - first)
+        return len(entries) - first
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write a group, all of it or, as far as anyone can tell, nothing."""
+        size = sum([record_bytes(entry.body_bytes) for entry in entries])
+        segment = self._segment_for(size)
+        buffers = self._pack(entries, segment.header.sequence, self._end)
+        try:
+            segment.file.pwritev(buffers, segment.at(self._end))
+        except DanubiusError:
+            self._leave()
+            raise
+        self._end += size
+        self._fill_ahead(segment)
+
+    def sync(self) -> None:
+        """Make everything written durable."""
+        if self._durable == self._end:
+            return
+        segment = self._segment or self._open_next()
+        try:
+            segment.file.datasync()
+        except DanubiusError:
+            # The kernel may have dropped the pages and call the next sync a success.
+            segment.is_suspect = True
+            self._leave()
+            raise
+        self._durable = self._end
+
+    def rewind(self, position: int) -> None:
+        """Take back what was written behind `position`; it never happened."""
+        assert self._durable <= position <= self._end, "what is durable cannot be taken back"
+        if position < self._end:
+            self._leave()
+            self._end = position
+
+    def trim(self, position: int) -> None:
+        self._segments.trim(position)
+
+    def prepare(self) -> None:
+        """Get the next file ready once half of this one is used."""
+        if self._room() < self._config.file_bytes // 2:
+            self._segments.prepare()
+
+    def close(self) -> None:
+        """Give the files back; sync first."""
+        for segment in (self._segment, self._left):
+            if segment is not None:
+                with contextlib.suppress(DanubiusError):
+                    segment.file.close()
+        self._segment = self._left = None
+
+    # ------------------------------------------------------------ files
+
+    def _room(self) -> int:
+        if self._segment is None:
+            return 0
+        return self._config.file_bytes - self._segment.at(self._end)
+
+    def _segment_for(self, size: int) -> Segment:
+        segment = self._segment
+        if segment is None:
+            return self._open_next()
+        if size <= self._room() or segment.header.base == self._end:
+            return segment
+        self._leave()
+        return self._open_next()
+
+    def _leave(self) -> None:
+        """Write no more to the open file. A file that is left already stays the one to read from."""
+        if self._segment is not None:
+            assert self._left is None, "two files cannot both hold what is not durable"
+            self._left, self._segment = self._segment, None
+
+    def _open_next(self) -> Segment:
+        carried = self._secure()
+        base = self._durable
+        segment = self._segments.open_next(base)
+        try:
+            buffers = self._pack(carried, segment.header.sequence, base)
+            segment.file.pwritev(buffers, segment.at(base))
+        except DanubiusError:
+            self._segments.retire(segment, base)
+            raise
+        if self._left is not None:
+            self._segments.retire(self._left, self._durable)
+            self._left = None
+        self._segment = segment
+        return segment
+
+    def _secure(self) -> list[Entry]:
+        """Sync what the file that we left holds; if that fails, read back what is not durable."""
+        left = self._left
+        if left is None or self._durable == self._end:
+            return []
+        if not left.is_suspect:
+            try:
+                left.file.datasync()
+            except DanubiusError:
+                left.is_suspect = True
+            else:
+                self._durable = self._end
+                return []
+        return self._read_back(left)
+
+    def _read_back(self, left: Segment) -> list[Entry]:
+        count = self._end - self._durable
+        content = bytearray(FILE_HEADER_BYTES + count)
+        view = memoryview(content)
+        left.file.preadinto(view[FILE_HEADER_BYTES:], left.at(self._durable))
+        header = FileHeader(left.header.sequence, self._durable)
+        found = scan(view, header, self._durable, self._end)
+        if found.end != self._end:
+            raise StorageFailed(
+                f"{left.file.path} lost records at position {found.end} in a failed sync; "
+                "they had been written but not synced"
+            )
+        return [
+            Entry(
+                kind=record.kind,
+                topic_id=record.topic_id,
+                body=(view[body_at : body_at + record.body_bytes],),
+                body_bytes=record.body_bytes,
+                is_sync=False,
+                generation=0,
+            )
+            for record, body_at in found.records
+        ]
+
+    def _pack(self, entries: Sequence[Entry], sequence: int, at: int) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        for entry in entries:
+            header = RecordHeader(
+                at,
+                self._durable,
+                entry.topic_id,
+                sequence,
+                entry.body_bytes,
+                body_checksum(entry.body),
+                entry.kind,
+            )
+            pack_record(header, entry.body, buffers)
+            at += record_bytes(entry.body_bytes)
+        return buffers
+
+    def _fill_ahead(self, segment: Segment) -> None:
+        """Keep zeros before the pen, so that most syncs find the blocks allocated."""
+        at = segment.at(self._end)
+        segment.filled = max(segment.filled, at)
+        target = min(self._config.file_bytes, at + self._config.fill_bytes)
+        if segment.filled - at > self._config.fill_bytes // 4 or segment.filled >= target:
+            return
+        count = target - segment.filled
+        zeros: list[Buffer] = [_ZEROS] * (count // len(_ZEROS))
+        zeros.append(_ZEROS[: count % len(_ZEROS)])
+        # Only speed is lost if this fails; a disk that is full says so at the next real write.
+        with contextlib.suppress(DanubiusError):
+            segment.file.pwritev(zeros, segment.filled)
+        segment.filled = target

@@ -27,9 +27,11 @@ from danubius.record.compression import decompress
 from danubius.record.cut import Rows, cut_rows, cut_run
 from danubius.record.header import (
     CHECKED_FROM,
+    CONTROL,
     HEADER_BYTES,
     INT64_MAX,
     KEYS,
+    SPARSE,
     Codec,
     Flag,
     Header,
@@ -62,9 +64,9 @@ def check_batch(buffer: Buffer) -> Header:
     they decode.
     """
     header = _check_whole(buffer)
-    if header.is_sparse or header.is_control:
+    if header.flags & (SPARSE | CONTROL):
         raise InvalidBatch("a producer may not send a batch with the flag SPARSE or CONTROL")
-    if header.codec == Codec.NONE:
+    if not header.codec:
         body = memoryview(buffer)[HEADER_BYTES:]
         columns = find_columns(body, header.count, header.flags)
         if header.count == 1 and columns.payload.data_bytes > MESSAGE_BYTES_MAX:
@@ -248,10 +250,9 @@ class RecordBatch:
         if self._body is None:
             header = self.header
             stored = self.buffer[HEADER_BYTES : HEADER_BYTES + header.stored_bytes]
-            if header.codec == Codec.NONE:
-                self._body = stored
-            else:
-                self._body = memoryview(decompress(header.codec, stored, header.body_bytes))
+            if header.codec:
+                stored = memoryview(decompress(header.codec, stored, header.body_bytes))
+            self._body = stored
         return self._body
 
     @property

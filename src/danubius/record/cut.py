@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import InvalidBatch
-from danubius.record.columns import Columns, Values, pack_offsets, padding, shift_down
+from danubius.record.columns import Columns, Values, pack_offsets, padded, padding, shift_down
 from danubius.record.header import SPARSE, Codec, Header, stamp
 from danubius.record.seal import seal
 
@@ -46,12 +46,10 @@ class _Part:
         self.first_time_us = header.first_time_us
         self.last_time_us = header.last_time_us
 
-    def add(self, *buffers: Buffer) -> None:
-        """Add one buffer of the format, in pieces, and pad it."""
-        size = sum(map(len, buffers))
-        pad = padding(size)
-        self.buffers += (*buffers, pad)
-        self.bytes += size + len(pad)
+    def add(self, buffer: Buffer) -> None:
+        """Add one buffer of the format, padded."""
+        self.buffers += (buffer, padding(len(buffer)))
+        self.bytes += padded(len(buffer))
 
     def add_times(self, times: memoryview) -> None:
         view = times.cast("q")
@@ -165,8 +163,9 @@ def _pick_values(
 
 
 def _add_values(part: _Part, values: Sequence[Buffer]) -> None:
-    part.add(pack_offsets(list(map(len, values))))
-    part.add(*values)
+    offsets = pack_offsets(list(map(len, values)))
+    part.add(offsets)
+    part.add(b"".join(values))
 
 
 def _add_maps(part: _Part, body: memoryview, columns: Columns, indexes: Sequence[int]) -> None:

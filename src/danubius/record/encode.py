@@ -71,10 +71,12 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
     try:
         offsets = pack_offsets(list(map(len, payloads)))
         data_bytes = int.from_bytes(offsets[-4:], "little")
-        parts = (offsets, padding(len(offsets)), *payloads, padding(data_bytes), *rest)
+        body_bytes = padded(len(offsets)) + padded(data_bytes)
+        if rest:
+            body_bytes += sum(map(len, rest))
         return _seal_checked(
-            parts,
-            padded(len(offsets)) + padded(data_bytes) + sum(map(len, rest)),
+            (offsets, padding(len(offsets)), *payloads, padding(data_bytes), *rest),
+            body_bytes,
             codec,
             (
                 flags,

@@ -73,6 +73,7 @@ TIMES: Final = int(Flag.TIMES)
 ATTRIBUTES: Final = int(Flag.ATTRIBUTES)
 SPARSE: Final = int(Flag.SPARSE)
 CONTROL: Final = int(Flag.CONTROL)
+_CODEC_LAST: Final = int(Codec.ZSTD)
 _FLAGS_KNOWN: Final = KEYS | KEY_NULLS | TIMES | ATTRIBUTES | SPARSE | CONTROL
 
 
@@ -188,18 +189,20 @@ def _size_problem(header: Header) -> str | None:
             f"the batch length {header.length} does not fit its header and a stored body "
             f"of {header.stored_bytes} bytes"
         )
-    if header.codec == Codec.NONE and header.stored_bytes != header.body_bytes:
+    if not header.codec and header.stored_bytes != header.body_bytes:
         return (
             f"the body is not compressed, but its stored length {header.stored_bytes} differs from "
             f"its length {header.body_bytes}"
         )
     if not 1 <= header.count <= BATCH_RECORDS_MAX:
         return f"the record count {header.count} is not between 1 and {BATCH_RECORDS_MAX}"
+    if header.body_bytes < 4 * (header.count + 1):
+        return f"{header.count} records do not fit into a body of {header.body_bytes} bytes"
     return None
 
 
 def _flag_problem(header: Header) -> str | None:
-    if header.codec > Codec.ZSTD:
+    if header.codec > _CODEC_LAST:
         return f"the codec {header.codec} is not known: 0 is none, 1 lz4, 2 zstd"
     unknown = header.flags & ~_FLAGS_KNOWN
     if unknown:

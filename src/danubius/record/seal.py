@@ -9,7 +9,7 @@ from danubius.errors import InvalidArgument
 from danubius.record.checksum import Buffer, crc32c
 from danubius.record.columns import padded, padding
 from danubius.record.compression import compress
-from danubius.record.header import CHECKED, HEADER_BYTES, MAGIC, VERSION, Codec, check_size
+from danubius.record.header import CHECKED, HEADER_BYTES, MAGIC, VERSION, check_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ def seal(parts: Iterable[Buffer], body_bytes: int, codec: int, fields: Fields) -
         if padded(len(stored)) < len(body) == body_bytes:
             parts, stored_bytes = (stored, padding(len(stored))), len(stored)
         else:
-            parts, codec = (body,), Codec.NONE
+            parts, codec = (body,), 0
     try:
         head = CHECKED.pack(VERSION, codec, *fields, body_bytes, stored_bytes)
     except struct.error as error:

@@ -1,1 +1,1 @@
-"""See the modules."""
+"""What was acknowledged, what is in flight, and what comes again."""

@@ -1,1 +1,1 @@
-"""See the modules."""
+"""Who gets what next: one state machine per subscription, and the pump that serves it."""

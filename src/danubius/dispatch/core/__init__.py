@@ -1,1 +1,1 @@
-"""See the modules."""
+"""Sans-IO: the subscription state machine, its windows and selectors."""

@@ -1,0 +1,141 @@
+"""A cursor: which offsets of a topic one subscription has acknowledged.
+
+Invariants: every offset below `floor` is acknowledged, the floor itself is not; above it,
+acknowledged offsets are the ranges of `above`, all of them beyond the floor. Nothing acknowledged
+ever becomes unacknowledged, so the floor only rises.
+
+Encoded form: one version byte (1), then unsigned LEB128 numbers: floor, number of ranges, and for
+each range its distance from the end of the one before (the floor for the first) and its length.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from danubius.ack.core.ranges import RangeSet
+from danubius.errors import DataDirectoryDamaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from danubius.ack.core.ranges import Range
+
+_VERSION: Final = 1
+_NUMBER_BYTES_MAX: Final = 10
+
+
+class Cursor:
+    """The acknowledged offsets of one subscription."""
+
+    __slots__ = ("_above", "_floor")
+
+    def __init__(self, floor: int = 0, above: Iterable[Range] = ()) -> None:
+        assert floor >= 0, "offsets start at 0"
+        self._floor = floor
+        self._above = RangeSet()
+        self.ack(above)
+
+    @property
+    def floor(self) -> int:
+        """Every offset below is acknowledged."""
+        return self._floor
+
+    @property
+    def above(self) -> RangeSet:
+        """Acknowledged ranges above the floor; to be read, never changed."""
+        return self._above
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self._floor or offset in self._above
+
+    def __repr__(self) -> str:
+        return f"Cursor(floor={self._floor}, above={list(self._above)})"
+
+    def ack(self, ranges: Iterable[Range]) -> list[Range]:
+        """Acknowledge ranges and return the parts that were not acknowledged before."""
+        fresh: list[Range] = []
+        above = self._above
+        for first, end in ranges:
+            start = max(first, self._floor)
+            if start >= end:
+                continue
+            fresh += above.gaps(start, end) if above else [(start, end)]
+            if start > self._floor:
+                above.add(start, end)
+                continue
+            self._floor = above.first_gap(end)
+            above.remove(0, self._floor)
+        return fresh
+
+    def next_unacked(self, offset: int) -> int:
+        """The lowest offset at or above `offset` that is not acknowledged."""
+        return self._above.first_gap(max(offset, self._floor))
+
+    def unacked(self, first: int, end: int) -> list[Range]:
+        """The parts of [first, end) that are not acknowledged."""
+        start = max(first, self._floor)
+        return self._above.gaps(start, end) if start < end else []
+
+    def backlog(self, end: int) -> int:
+        """How many offsets below `end` are not acknowledged."""
+        if end <= self._floor:
+            return 0
+        beyond = sum(b - a for a, b in self._above.intersect(end, 1 << 64))
+        return end - self._floor - (self._above.count - beyond)
+
+    def encode(self) -> bytes:
+        encoded = bytearray((_VERSION,))
+        _put_number(encoded, self._floor)
+        _put_number(encoded, len(self._above))
+        at = self._floor
+        for first, end in self._above:
+            _put_number(encoded, first - at)
+            _put_number(encoded, end - first)
+            at = end
+        return bytes(encoded)
+
+    @classmethod
+    def decode(cls, encoded: bytes | memoryview) -> Cursor:
+        if not encoded or encoded[0] != _VERSION:
+            raise DataDirectoryDamaged("a stored cursor has an unknown version")
+        numbers = _get_numbers(encoded)
+        if len(numbers) < 2 or len(numbers) != 2 + 2 * numbers[1]:
+            raise DataDirectoryDamaged("a stored cursor has the wrong length")
+        cursor = cls(numbers[0])
+        at = cursor.floor
+        for distance, length in zip(numbers[2::2], numbers[3::2], strict=True):
+            if distance == 0 or length == 0:
+                raise DataDirectoryDamaged("a stored cursor has an empty or touching range")
+            at += distance
+            cursor.above.add(at, at + length)
+            at += length
+        return cursor
+
+    def check(self) -> None:
+        self._above.check()
+        first = next(iter(self._above), None)
+        assert first is None or first[0] > self._floor, "the floor was left behind"
+
+
+def _put_number(encoded: bytearray, number: int) -> None:
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+
+
+def _get_numbers(encoded: bytes | memoryview) -> list[int]:
+    numbers: list[int] = []
+    number = shift = 0
+    for byte in encoded[1:]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte > 0x7F:
+            if shift >= 7 * _NUMBER_BYTES_MAX:
+                raise DataDirectoryDamaged("a stored cursor has a number that is too long")
+            continue
+        numbers.append(number)
+        number = shift = 0
+    if shift:
+        raise DataDirectoryDamaged("a stored cursor ends inside a number")
+    return numbers

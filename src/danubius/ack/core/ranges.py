@@ -1,0 +1,230 @@
+"""Offsets as half-open ranges: the set `RangeSet` and the map `RangeMap`.
+
+Invariants of both: ranges are [first, end) with first < end, sorted, and never overlap. In a set,
+ranges never touch either; in a map, ranges that touch have different values. So the number of
+ranges, not of messages, is what costs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+V = TypeVar("V")
+
+Range = tuple[int, int]
+"""Offsets [first, end)."""
+
+
+class RangeSet:
+    """A set of offsets, kept as sorted ranges that neither overlap nor touch."""
+
+    __slots__ = ("_count", "_ends", "_firsts")
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+        self._count = 0
+        for first, end in ranges:
+            self.add(first, end)
+
+    @property
+    def count(self) -> int:
+        """How many offsets are in the set."""
+        return self._count
+
+    def __len__(self) -> int:
+        """How many ranges the set is made of."""
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[Range]:
+        return zip(self._firsts, self._ends, strict=True)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._firsts, offset) - 1
+        return at >= 0 and offset < self._ends[at]
+
+    def __repr__(self) -> str:
+        return f"RangeSet({list(self)})"
+
+    def add(self, first: int, end: int) -> None:
+        if first >= end:
+            return
+        low = bisect_left(self._ends, first)  # the first range that touches or follows
+        high = bisect_right(self._firsts, end)  # behind the last range that touches or precedes
+        merged_first, merged_end = first, end
+        if low < high:
+            merged_first = min(first, self._firsts[low])
+            merged_end = max(end, self._ends[high - 1])
+            self._count -= sum(self._ends[low:high]) - sum(self._firsts[low:high])
+        self._firsts[low:high] = [merged_first]
+        self._ends[low:high] = [merged_end]
+        self._count += merged_end - merged_first
+
+    def remove(self, first: int, end: int) -> None:
+        if first >= end:
+            return
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._firsts, end)
+        if low >= high:
+            return
+        left_first, right_end = self._firsts[low], self._ends[high - 1]
+        self._count -= sum(self._ends[low:high]) - sum(self._firsts[low:high])
+        rest: list[Range] = []
+        if left_first < first:
+            rest.append((left_first, first))
+        if end < right_end:
+            rest.append((end, right_end))
+        self._firsts[low:high] = [one for one, _ in rest]
+        self._ends[low:high] = [one for _, one in rest]
+        self._count += sum(one_end - one_first for one_first, one_end in rest)
+
+    def intersect(self, first: int, end: int) -> list[Range]:
+        """The parts of [first, end) that are in the set."""
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._firsts, end)
+        return [(max(first, self._firsts[at]), min(end, self._ends[at])) for at in range(low, high)]
+
+    def gaps(self, first: int, end: int) -> list[Range]:
+        """The parts of [first, end) that are not in the set."""
+        found: list[Range] = []
+        at = first
+        for one_first, one_end in self.intersect(first, end):
+            if at < one_first:
+                found.append((at, one_first))
+            at = one_end
+        if at < end:
+            found.append((at, end))
+        return found
+
+    def first_gap(self, offset: int) -> int:
+        """The lowest offset at or above `offset` that is not in the set."""
+        at = bisect_right(self._firsts, offset) - 1
+        return self._ends[at] if at >= 0 and offset < self._ends[at] else offset
+
+    def next_first(self, offset: int) -> int | None:
+        """Where the first range at or above `offset` starts, None if there is none."""
+        at = bisect_left(self._firsts, offset)
+        return self._firsts[at] if at < len(self._firsts) else None
+
+    def check(self) -> None:
+        assert len(self._firsts) == len(self._ends)
+        assert all(first < end for first, end in self)
+        assert all(end < first for end, first in zip(self._ends, self._firsts[1:], strict=False)), (
+            "ranges overlap or touch"
+        )
+        assert self._count == sum(end - first for first, end in self)
+
+
+class Segment(NamedTuple, Generic[V]):
+    """One range of a map with its value."""
+
+    first: int
+    end: int
+    value: V
+
+    @property
+    def length(self) -> int:
+        return self.end - self.first
+
+
+class RangeMap(Generic[V]):
+    """A map from offsets to values, kept as sorted ranges of equal value."""
+
+    __slots__ = ("_count", "_ends", "_firsts", "_values")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+        self._values: list[V] = []
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """How many offsets have a value."""
+        return self._count
+
+    def __len__(self) -> int:
+        """How many ranges the map is made of."""
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[Segment[V]]:
+        return map(Segment, self._firsts, self._ends, self._values)
+
+    def put(self, first: int, end: int, value: V) -> None:
+        """Give a value to offsets that have none."""
+        assert first < end, "an empty range has no value"
+        at = bisect_right(self._firsts, first)
+        size = len(self._firsts)
+        assert at == 0 or self._ends[at - 1] <= first, "the range below overlaps"
+        assert at == size or end <= self._firsts[at], "the range above overlaps"
+        self._count += end - first
+        joins_below = at > 0 and self._ends[at - 1] == first and self._values[at - 1] == value
+        joins_above = at < size and self._firsts[at] == end and self._values[at] == value
+        if joins_below and joins_above:
+            self._ends[at - 1] = self._ends[at]
+            self._delete(at, at + 1)
+        elif joins_below:
+            self._ends[at - 1] = end
+        elif joins_above:
+            self._firsts[at] = first
+        else:
+            self._firsts.insert(at, first)
+            self._ends.insert(at, end)
+            self._values.insert(at, value)
+
+    def cut(self, first: int, end: int) -> list[Segment[V]]:
+        """Take the values of [first, end) out, and return what was there."""
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._firsts, end)
+        if low >= high:
+            return []
+        taken = self.overlap(first, end)
+        left_first, left_value = self._firsts[low], self._values[low]
+        right_end, right_value = self._ends[high - 1], self._values[high - 1]
+        self._delete(low, high)
+        if end < right_end:
+            self._insert(low, end, right_end, right_value)
+        if left_first < first:
+            self._insert(low, left_first, first, left_value)
+        self._count -= sum(one.end - one.first for one in taken)
+        return taken
+
+    def overlap(self, first: int, end: int) -> list[Segment[V]]:
+        """What [first, end) holds, clipped to it."""
+        low = bisect_right(self._ends, first)
+        high = bisect_left(self._firsts, end)
+        return [
+            Segment(max(first, self._firsts[at]), min(end, self._ends[at]), self._values[at])
+            for at in range(low, high)
+        ]
+
+    def lowest(self) -> Segment[V] | None:
+        if not self._firsts:
+            return None
+        return Segment(self._firsts[0], self._ends[0], self._values[0])
+
+    def check(self) -> None:
+        assert len(self._firsts) == len(self._ends) == len(self._values)
+        before: Segment[V] | None = None
+        for one in self:
+            assert one.first < one.end
+            if before is not None:
+                assert before.end <= one.first, "ranges overlap"
+                touches = before.end == one.first
+                assert not touches or before.value != one.value, "equal neighbours are one range"
+            before = one
+        assert self._count == sum(one.length for one in self)
+
+    def _insert(self, at: int, first: int, end: int, value: V) -> None:
+        self._firsts.insert(at, first)
+        self._ends.insert(at, end)
+        self._values.insert(at, value)
+
+    def _delete(self, low: int, high: int) -> None:
+        del self._firsts[low:high]
+        del self._ends[low:high]
+        del self._values[low:high]

@@ -1,0 +1,25 @@
+"""One consumer as its subscription sees it: a name, a credit, and whether its connection drains."""
+
+from __future__ import annotations
+
+
+class Consumer:
+    """Invariant: `messages` is never negative; `bytes` may be, by one delivery."""
+
+    __slots__ = ("ack_timeout_ns", "bytes", "consumer_id", "is_writable", "messages", "name")
+
+    def __init__(self, consumer_id: int, name: str, ack_timeout_ns: int) -> None:
+        self.consumer_id = consumer_id
+        self.name = name
+        self.ack_timeout_ns = ack_timeout_ns
+        self.messages = 0
+        self.bytes = 0
+        self.is_writable = True
+
+    @property
+    def has_room(self) -> bool:
+        return self.messages > 0 and self.bytes > 0 and self.is_writable
+
+    def due_ns(self, now_ns: int) -> int:
+        """When a delivery made now counts as lost; 0 for never."""
+        return now_ns + self.ack_timeout_ns if self.ack_timeout_ns else 0

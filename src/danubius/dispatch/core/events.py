@@ -1,0 +1,100 @@
+"""What a subscription is told. Events are per range or per read, never per message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+
+class ConsumerJoined(msgspec.Struct, frozen=True, gc=False):
+    """A consumer was admitted. It has no credit yet."""
+
+    consumer_id: int
+    name: str
+    ack_timeout_ns: int = 0
+    """What it has not acknowledged after this long comes again; 0 for never."""
+
+
+class ConsumerLeft(msgspec.Struct, frozen=True, gc=False):
+    """A consumer is gone; what it had in flight comes again."""
+
+    consumer_id: int
+
+
+class CreditGranted(msgspec.Struct, frozen=True, gc=False):
+    """A consumer takes this much more."""
+
+    consumer_id: int
+    messages: int
+    bytes: int
+
+
+class BytesSent(msgspec.Struct, frozen=True, gc=False):
+    """A delivery took this many bytes of its consumer's credit."""
+
+    consumer_id: int
+    bytes: int
+
+
+class WritableChanged(msgspec.Struct, frozen=True, gc=False):
+    """A consumer's connection filled up, or drained."""
+
+    consumer_id: int
+    is_writable: bool
+
+
+class LogExtended(msgspec.Struct, frozen=True, gc=False):
+    """Offsets below `end` can be read."""
+
+    end: int
+
+
+class ReadCompleted(msgspec.Struct, frozen=True, gc=False):
+    """The read that was asked for found whole batches with the offsets [first, end).
+
+    A `first` above the asked one means that what lies between is gone for good.
+    """
+
+    first: int
+    end: int
+    size: int
+    key_hashes: Sequence[int] | None = None
+    """One per record of [first, end), if the read asked for them."""
+
+
+class ReadFailed(msgspec.Struct, frozen=True, gc=False):
+    """The read that was asked for failed; it may succeed later."""
+
+
+class Acked(msgspec.Struct, frozen=True, gc=False):
+    """Ranges were acknowledged, by whomever."""
+
+    ranges: Sequence[tuple[int, int]]
+
+
+class Nacked(msgspec.Struct, frozen=True, gc=False):
+    """A consumer gives ranges back; what of them it has in flight comes again after the delay."""
+
+    consumer_id: int
+    ranges: Sequence[tuple[int, int]]
+    delay_ns: int = 0
+
+
+class Ticked(msgspec.Struct, frozen=True, gc=False):
+    """The time of the last WakeAt has come."""
+
+
+Event = (
+    ReadCompleted
+    | BytesSent
+    | LogExtended
+    | Acked
+    | CreditGranted
+    | WritableChanged
+    | Nacked
+    | Ticked
+    | ConsumerJoined
+    | ConsumerLeft
+    | ReadFailed
+)

@@ -1,0 +1,27 @@
+"""The bounds of one subscription."""
+
+from __future__ import annotations
+
+import msgspec
+
+from danubius.model.limits import GIB, MIB
+
+
+class WindowLimits(msgspec.Struct, frozen=True, gc=False):
+    """How much one subscription may have open, hold back and read at once."""
+
+    unacked_messages_max: int = 1_000_000
+    """Delivered or given back, and not acknowledged: beyond it nothing new is delivered."""
+    unacked_bytes_max: int = 2 * GIB
+    """The same in bytes, estimated from the mean size of what was read."""
+    keyed_messages_max: int = 200_000
+    """Key-Shared remembers every open message by itself, so its window is smaller."""
+    held_messages_max: int = 100_000
+    """Key-Shared: messages that wait for their key or its owner while others overtake them."""
+    read_bytes_max: int = 4 * MIB
+    """The target of one read: large enough to amortise it, small enough to be fair."""
+    retry_ns_min: int = 100_000_000
+    retry_ns_max: int = 5_000_000_000
+    """A read that failed is tried again after a wait that doubles between these."""
+    story_events_max: int = 16
+    """Events kept for a post-mortem; a broker may have ten thousand subscriptions."""

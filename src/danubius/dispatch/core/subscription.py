@@ -1,0 +1,364 @@
+"""The subscription: one deterministic state machine for all four types.
+
+`handle` takes an event and returns effects to be performed in order. `poll`, asked when no event is
+left to hand in, says what to read and when to wake: asking late means that one read serves all the
+events before it, and that a connection that has just filled up costs no read in vain.
+
+Invariants: at most one read is outstanding; message credit is never exceeded, byte credit by one
+delivery at the most; nothing is delivered that is acknowledged or in flight; the cursor only rises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, assert_never
+
+from danubius.dispatch.core.consumers import Consumer
+from danubius.dispatch.core.effects import (
+    AckAdvanced,
+    ActiveChanged,
+    Deliver,
+    Dropped,
+    Effect,
+    Read,
+    Replaced,
+    WakeAt,
+)
+from danubius.dispatch.core.events import (
+    Acked,
+    BytesSent,
+    ConsumerJoined,
+    ConsumerLeft,
+    CreditGranted,
+    Event,
+    LogExtended,
+    Nacked,
+    ReadCompleted,
+    ReadFailed,
+    Ticked,
+    WritableChanged,
+)
+from danubius.dispatch.core.keyed_window import KeyedWindow
+from danubius.dispatch.core.limits import WindowLimits
+from danubius.dispatch.core.selectors import KeySelector, Selector, run_selector
+from danubius.dispatch.core.window import Chunk, RunWindow, Window
+from danubius.model.subscription import SubscriptionType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from danubius.ack.core.cursor import Cursor
+    from danubius.ack.core.ranges import Range
+
+DEFAULT_LIMITS: Final = WindowLimits()
+
+
+class SubscriptionCore:
+    """See the module."""
+
+    __slots__ = (
+        "_armed_ns",
+        "_auto_ack",
+        "_consumers",
+        "_cursor",
+        "_end",
+        "_failures",
+        "_kind",
+        "_limits",
+        "_message_bytes",
+        "_open_bytes",
+        "_open_max",
+        "_reading",
+        "_retry_ns",
+        "_selector",
+        "_window",
+        "dropped",
+        "story",
+    )
+
+    def __init__(
+        self,
+        kind: SubscriptionType,
+        cursor: Cursor,
+        *,
+        end: int,
+        auto_ack: bool = False,
+        limits: WindowLimits = DEFAULT_LIMITS,
+    ) -> None:
+        assert cursor.floor <= end, "the cursor is beyond the log"
+        self._kind = kind
+        self._cursor = cursor
+        self._end = end
+        self._auto_ack = auto_ack
+        self._limits = limits
+        self._consumers: dict[int, Consumer] = {}
+        self._selector: Selector
+        self._window: Window
+        if kind is SubscriptionType.KEY_SHARED:
+            keys = KeySelector()
+            self._selector = keys
+            held_max = limits.held_messages_max
+            self._window = KeyedWindow(cursor, keys, auto_ack=auto_ack, held_max=held_max)
+            self._open_max = min(limits.keyed_messages_max, limits.unacked_messages_max)
+        else:
+            runs = run_selector(kind)
+            self._selector = runs
+            self._window = RunWindow(cursor, runs, auto_ack=auto_ack)
+            self._open_max = limits.unacked_messages_max
+        self._reading: Read | None = None
+        self._failures = 0
+        self._retry_ns: int | None = None
+        self._armed_ns: int | None = None
+        self._message_bytes = 0
+        self._open_bytes = 0
+        self.dropped = 0
+        """Messages that went by undelivered (non-reliable topics)."""
+        self.story: deque[tuple[int, Event, list[Effect]]] = deque(maxlen=limits.story_events_max)
+        """The last events with their effects, for a post-mortem."""
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def kind(self) -> SubscriptionType:
+        return self._kind
+
+    @property
+    def cursor(self) -> Cursor:
+        """What is acknowledged; to be read and encoded, changed only by events."""
+        return self._cursor
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def backlog(self) -> int:
+        """Messages not yet acknowledged, delivered or not."""
+        return self._cursor.backlog(self._end)
+
+    @property
+    def unacked(self) -> int:
+        """Messages delivered and not yet acknowledged."""
+        return self._window.in_flight
+
+    @property
+    def consumer_names(self) -> list[str]:
+        return [one.name for one in self._consumers.values()]
+
+    @property
+    def has_consumers(self) -> bool:
+        return bool(self._consumers)
+
+    def can_join(self, name: str) -> bool:
+        """Whether a consumer of this name may join now: a second exclusive one may not."""
+        return self._selector.can_join(name)
+
+    def is_active(self, consumer_id: int) -> bool:
+        """False for a standby of a failover subscription."""
+        return any(one.consumer_id == consumer_id for one in self._selector.active())
+
+    # ------------------------------------------------------------ events
+
+    def handle(self, event: Event, now_ns: int) -> list[Effect]:
+        """Take an event, return what it leads to. Ask `poll` once no event is left."""
+        effects = self._handle(event, now_ns)
+        self.story.append((now_ns, _without_hashes(event), effects))
+        return effects
+
+    def poll(self, now_ns: int) -> list[Effect]:
+        """What to read next, and when to wake, if that has changed."""
+        effects: list[Effect] = []
+        read = self._next_read(now_ns)
+        if read is not None:
+            self._reading = read
+            effects.append(read)
+        times = (self._window.next_due_ns, self._retry_ns)
+        wake_ns = min((one for one in times if one is not None), default=None)
+        if wake_ns is not None and (self._armed_ns is None or wake_ns < self._armed_ns):
+            self._armed_ns = wake_ns
+            effects.append(WakeAt(wake_ns))
+        return effects
+
+    def check(self) -> None:
+        """Assert every invariant; for tests and post-mortems."""
+        self._cursor.check()
+        self._window.check(self._end)
+        assert self._cursor.floor <= self._end
+        assert all(one.messages >= 0 for one in self._consumers.values()), "credit exceeded"
+        assert all(one.consumer_id in self._consumers for one in self._selector.active())
+        assert self._open_bytes >= 0
+        assert self._window.open_messages <= self._open_max
+        if self._auto_ack and not self._consumers:
+            assert self.backlog == 0, "with nobody there, everything is passed over"
+
+    def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0912  a table
+        match event:
+            case ReadCompleted():
+                return self._on_read(event, now_ns)
+            case BytesSent(consumer_id=consumer_id, bytes=size):
+                consumer = self._consumers.get(consumer_id)
+                if consumer is not None:
+                    consumer.bytes -= size
+            case LogExtended(end=end):
+                self._end = max(self._end, end)
+                return self._drop_unwanted()
+            case Acked(ranges=ranges):
+                return self._on_acked(ranges)
+            case CreditGranted(consumer_id=consumer_id, messages=messages, bytes=size):
+                consumer = self._consumers.get(consumer_id)
+                if consumer is not None:
+                    consumer.messages += messages
+                    consumer.bytes += size
+            case WritableChanged(consumer_id=consumer_id, is_writable=is_writable):
+                consumer = self._consumers.get(consumer_id)
+                if consumer is not None:
+                    consumer.is_writable = is_writable
+            case Nacked(consumer_id=consumer_id, ranges=ranges, delay_ns=delay_ns):
+                self._window.nack(consumer_id, ranges, now_ns + delay_ns, now_ns)
+            case Ticked():
+                self._on_ticked(now_ns)
+            case ConsumerJoined():
+                return self._on_joined(event)
+            case ConsumerLeft(consumer_id=consumer_id):
+                return self._on_left(consumer_id)
+            case ReadFailed():
+                self._on_read_failed(now_ns)
+            case _:
+                assert_never(event)
+        return []
+
+    def _on_joined(self, event: ConsumerJoined) -> list[Effect]:
+        assert event.consumer_id not in self._consumers, "a consumer joins once"
+        consumer = Consumer(event.consumer_id, event.name, event.ack_timeout_ns)
+        replaced = self._selector.join(consumer)
+        effects: list[Effect] = []
+        if replaced is not None:
+            del self._consumers[replaced.consumer_id]
+            self._window.give_back(replaced.consumer_id)
+            effects.append(Replaced(replaced.consumer_id))
+        self._consumers[event.consumer_id] = consumer
+        self._retry_ns = None  # it may have chosen to pass over what failed the others
+        self._window.rebalance()
+        if not self.is_active(event.consumer_id):
+            effects.append(ActiveChanged(event.consumer_id, is_active=False))
+        return effects
+
+    def _on_left(self, consumer_id: int) -> list[Effect]:
+        consumer = self._consumers.pop(consumer_id, None)
+        if consumer is None:
+            return []
+        promoted = self._selector.leave(consumer)
+        self._window.give_back(consumer_id)
+        self._window.rebalance()
+        effects = self._drop_unwanted()
+        if promoted is not None:
+            effects.append(ActiveChanged(promoted.consumer_id, is_active=True))
+        return effects
+
+    def _on_acked(self, ranges: Iterable[Range]) -> list[Effect]:
+        """Also takes what was delivered before a restart, but nothing beyond the log."""
+        fresh = self._cursor.ack([(first, min(end, self._end)) for first, end in ranges])
+        if not fresh:
+            return []
+        self._forget(fresh)
+        return [] if self._auto_ack else [AckAdvanced(fresh)]
+
+    def _on_ticked(self, now_ns: int) -> None:
+        self._armed_ns = None
+        if self._retry_ns is not None and self._retry_ns <= now_ns:
+            self._retry_ns = None
+        self._window.expire(now_ns)
+
+    # ------------------------------------------------------------ reading
+
+    def _next_read(self, now_ns: int) -> Read | None:
+        if self._reading is not None or not self._consumers:
+            return None
+        if self._retry_ns is not None and now_ns < self._retry_ns:
+            return None
+        able = [one for one in self._selector.active() if one.has_room]
+        if not able:
+            return None
+        wanted = self._window.wanted(self._end, may_open=self._may_open)
+        if wanted is None:
+            return None
+        bytes_max = min(self._limits.read_bytes_max, sum(one.bytes for one in able))
+        if self._message_bytes:
+            messages = min(wanted.messages, sum(one.messages for one in able))
+            bytes_max = min(bytes_max, messages * self._message_bytes)
+        wants_hashes = wanted.is_new and self._kind is SubscriptionType.KEY_SHARED
+        return Read(wanted.first, wanted.end, bytes_max, wants_hashes)
+
+    @property
+    def _may_open(self) -> bool:
+        return (
+            self._window.open_messages < self._open_max
+            and self._open_bytes < self._limits.unacked_bytes_max
+        )
+
+    def _on_read(self, event: ReadCompleted, now_ns: int) -> list[Effect]:
+        asked = self._reading
+        assert asked is not None, "nobody asked for this read"
+        if event.end <= asked.first:  # nothing found where there must be something
+            self._on_read_failed(now_ns)
+            return []
+        self._reading = None
+        self._failures = 0
+        self._end = max(self._end, event.end)
+        effects: list[Effect] = []
+        if event.first > asked.first:
+            effects += self._pass_over(asked.first, event.first)
+        if event.first < event.end:
+            effects += self._take(event, now_ns)
+        return effects
+
+    def _take(self, event: ReadCompleted, now_ns: int) -> list[Deliver]:
+        # Rounded up, so that a read of the estimated size is never one message short.
+        self._message_bytes = -(-event.size // (event.end - event.first))
+        before = self._window.open_messages
+        # The byte bound may have been reached during the read; what comes again may still go.
+        open_max = self._open_max if self._may_open else before
+        chunk = Chunk(event.first, event.end, event.key_hashes)
+        deliveries = self._window.take(chunk, now_ns, open_max=open_max)
+        self._open_bytes += (self._window.open_messages - before) * self._message_bytes
+        return deliveries
+
+    def _on_read_failed(self, now_ns: int) -> None:
+        assert self._reading is not None, "nobody asked for this read"
+        self._reading = None
+        wait_ns = self._limits.retry_ns_min << min(self._failures, 16)
+        self._failures += 1
+        self._retry_ns = now_ns + min(wait_ns, self._limits.retry_ns_max)
+
+    # ------------------------------------------------------------ moving on
+
+    def _pass_over(self, first: int, end: int) -> list[Effect]:
+        """[first, end) cannot be read any more: go on behind it, and say so."""
+        fresh = self._cursor.ack([(first, end)])
+        self._forget(fresh)
+        if not fresh:
+            return []
+        if not self._auto_ack:
+            return [AckAdvanced(fresh)]
+        count = sum(one_end - one_first for one_first, one_end in fresh)
+        self.dropped += count
+        return [Dropped(count)]
+
+    def _drop_unwanted(self) -> list[Effect]:
+        """On a non-reliable topic, what comes while nobody is there goes by."""
+        if not self._auto_ack or self._consumers or self._cursor.floor >= self._end:
+            return []
+        return self._pass_over(self._cursor.floor, self._end)
+
+    def _forget(self, acked: list[Range]) -> None:
+        before = self._window.open_messages
+        self._window.forget(acked)
+        if self._window.open_messages < before:
+            self._open_bytes = self._open_bytes * self._window.open_messages // before
+
+
+def _without_hashes(event: Event) -> Event:
+    """A story must not keep a chunk's worth of hashes alive."""
+    if isinstance(event, ReadCompleted) and event.key_hashes is not None:
+        return ReadCompleted(event.first, event.end, event.size)
+    return event

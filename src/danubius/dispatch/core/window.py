@@ -1,0 +1,217 @@
+"""The window of a subscription that deals in runs: Exclusive, Failover and Shared.
+
+Every offset below `next_offset` is acknowledged, in flight or waiting to come again, and exactly one
+of these; offsets from there on are acknowledged or were never delivered. What goes out next is
+always the lowest offset that may go, so what comes again comes before what is new.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from danubius.ack.core.in_flight import Flight, InFlight
+from danubius.ack.core.redelivery import Redelivery
+from danubius.dispatch.core.effects import Deliver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from danubius.ack.core.cursor import Cursor
+    from danubius.ack.core.ranges import Range, Segment
+    from danubius.dispatch.core.consumers import Consumer
+    from danubius.dispatch.core.selectors import RunSelector
+
+
+class Wanted(NamedTuple):
+    """What the window would deliver next, if it were read."""
+
+    first: int
+    end: int
+    messages: int
+    """How many of them may go, at the most."""
+    is_new: bool
+    """Whether some of it has never been read."""
+
+
+class Chunk(NamedTuple):
+    """What was read: all records of [first, end), clipped to what the log is known to hold."""
+
+    first: int
+    end: int
+    key_hashes: Sequence[int] | None
+
+
+class Window(Protocol):
+    """What a subscription core needs of the state between the cursor and the log's end."""
+
+    @property
+    def open_messages(self) -> int:
+        """Messages that were taken from the log and are not acknowledged."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that consumers have and have not acknowledged."""
+        ...
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """Nothing falls due before this."""
+        ...
+
+    def wanted(self, end: int, *, may_open: bool) -> Wanted | None:
+        """What to read next; with `may_open` false, only what was taken before."""
+        ...
+
+    def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
+        """Deliver what may go of a chunk, until at most `open_max` messages are open."""
+        ...
+
+    def forget(self, acked: Sequence[Range]) -> None:
+        """These ranges were just acknowledged."""
+        ...
+
+    def give_back(self, consumer_id: int) -> None:
+        """A consumer has left: all it has in flight comes again."""
+        ...
+
+    def nack(self, consumer_id: int, ranges: Sequence[Range], due_ns: int, now_ns: int) -> None:
+        """What this consumer has in flight of these ranges comes again at `due_ns`."""
+        ...
+
+    def expire(self, now_ns: int) -> None:
+        """What is overdue comes again; what has waited long enough may go."""
+        ...
+
+    def rebalance(self) -> None:
+        """The consumers have changed."""
+        ...
+
+    def check(self, end: int) -> None: ...
+
+
+class RunWindow:
+    """See the module. With `auto_ack` a delivery acknowledges itself and nothing is ever open."""
+
+    __slots__ = ("_auto_ack", "_cursor", "_flights", "_next", "_redelivery", "_selector")
+
+    def __init__(self, cursor: Cursor, selector: RunSelector, *, auto_ack: bool) -> None:
+        self._cursor = cursor
+        self._selector = selector
+        self._auto_ack = auto_ack
+        self._flights = InFlight()
+        self._redelivery = Redelivery()
+        self._next = cursor.floor
+
+    @property
+    def open_messages(self) -> int:
+        return self._flights.count + self._redelivery.count
+
+    @property
+    def in_flight(self) -> int:
+        return self._flights.count
+
+    @property
+    def next_due_ns(self) -> int | None:
+        times = (self._flights.next_due_ns, self._redelivery.next_due_ns)
+        return min((one for one in times if one is not None), default=None)
+
+    def wanted(self, end: int, *, may_open: bool) -> Wanted | None:
+        ready = self._redelivery.lowest_ready()
+        if ready is not None:
+            return Wanted(ready.first, ready.end, ready.length, is_new=False)
+        if not may_open:
+            return None
+        self._next = self._cursor.next_unacked(self._next)
+        if self._next >= end:
+            return None
+        return Wanted(self._next, end, end - self._next, is_new=True)
+
+    def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
+        deliveries: list[Deliver] = []
+        while True:
+            run = self._next_run(chunk.end, open_max)
+            # A run below the chunk became ready during the read: it goes first, by a read of its own.
+            if run is None or run[0] < chunk.first:
+                return deliveries
+            first, end, attempts = run
+            shares = self._selector.split(end - first)
+            at = first
+            for consumer, messages in shares:
+                deliveries.append(self._deliver(consumer, at, at + messages, attempts, now_ns))
+                at += messages
+            if at < end:
+                return deliveries
+
+    def forget(self, acked: Sequence[Range]) -> None:
+        for first, end in acked:
+            self._flights.remove(first, end)
+            self._redelivery.remove(first, end)
+
+    def give_back(self, consumer_id: int) -> None:
+        self._return(self._flights.remove_consumer(consumer_id))
+
+    def nack(self, consumer_id: int, ranges: Sequence[Range], due_ns: int, now_ns: int) -> None:
+        for first, end in ranges:
+            returned = self._flights.remove_of(consumer_id, first, end)
+            if due_ns <= now_ns:
+                self._return(returned)
+                continue
+            for one in returned:
+                attempts = one.value.attempts + 1
+                self._redelivery.add_delayed(one.first, one.end, attempts, due_ns)
+
+    def expire(self, now_ns: int) -> None:
+        self._return(self._flights.expire(now_ns))
+        self._redelivery.release(now_ns)
+
+    def rebalance(self) -> None:
+        """Runs have no owner until they are delivered."""
+
+    def check(self, end: int) -> None:
+        self._flights.check()
+        self._redelivery.check()
+        known = sorted(
+            [(one.first, one.end) for one in self._flights.ranges]
+            + [(one.first, one.end) for one in self._redelivery.ready]
+            + [(one.first, one.end) for one in self._redelivery.delayed]
+        )
+        for below, above in pairwise(known):
+            assert below[1] <= above[0], "a message is in two places"
+        messages = sum(last - first for first, last in known)
+        assert messages == self._cursor.backlog(self._next), "a message is nowhere, or acknowledged"
+        assert all(last <= self._next <= end for _, last in known), "open beyond what was taken"
+        assert not (self._auto_ack and known), "auto-ack leaves nothing open"
+
+    def _next_run(self, end_max: int, open_max: int) -> tuple[int, int, int] | None:
+        """The lowest (first, end, attempts) that may go and starts below `end_max`."""
+        ready = self._redelivery.lowest_ready()
+        if ready is not None:
+            first, end, attempts = ready
+            return (first, min(end, end_max), attempts) if first < end_max else None
+        self._next = first = self._cursor.next_unacked(self._next)
+        end = min(end_max, first + open_max - self.open_messages)
+        if self._cursor.above:
+            acked_first = self._cursor.above.next_first(first)
+            end = end if acked_first is None else min(end, acked_first)
+        return (first, end, 0) if first < end else None
+
+    def _deliver(
+        self, consumer: Consumer, first: int, end: int, attempts: int, now_ns: int
+    ) -> Deliver:
+        consumer.messages -= end - first
+        if attempts:
+            self._redelivery.remove(first, end)
+        else:
+            self._next = end
+        if self._auto_ack:
+            self._cursor.ack([(first, end)])
+        else:
+            flight = Flight(consumer.consumer_id, attempts, consumer.due_ns(now_ns))
+            self._flights.add(first, end, flight)
+        return Deliver(consumer.consumer_id, first, end, None, attempts)
+
+    def _return(self, segments: Sequence[Segment[Flight]]) -> None:
+        for one in segments:
+            self._redelivery.add(one.first, one.end, one.value.attempts + 1)

@@ -1,0 +1,305 @@
+"""The pump: hands events to a subscription core and does what the core wants done.
+
+Everything here is synchronous and runs on the loop's thread; there is no task. Callbacks may call
+the pump again at any time: events queue up and are handled by the outermost call, so a log that
+answers at once costs a turn of a loop, not a stack frame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from danubius.dispatch.chunk import ChunkCutter
+from danubius.dispatch.core.effects import (
+    AckAdvanced,
+    ActiveChanged,
+    Deliver,
+    Dropped,
+    Effect,
+    Read,
+    Replaced,
+    WakeAt,
+)
+from danubius.dispatch.core.events import (
+    Acked,
+    BytesSent,
+    ConsumerJoined,
+    ConsumerLeft,
+    CreditGranted,
+    Event,
+    LogExtended,
+    Nacked,
+    ReadCompleted,
+    ReadFailed,
+    Ticked,
+    WritableChanged,
+)
+from danubius.errors import ConsumerReplaced, DanubiusError, LedgerDamaged, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from danubius.dispatch.chunk import Buffer, Chunk
+    from danubius.dispatch.core.subscription import SubscriptionCore
+
+
+class Log(Protocol):
+    """What a subscription reads: a managed ledger, or the ring of a non-reliable topic."""
+
+    @property
+    def start_offset(self) -> int: ...
+
+    def read(
+        self, first: int, bytes_max: int, on_done: Callable[[Chunk | DanubiusError], None]
+    ) -> None:
+        """Find whole batches from `first` on; may answer before it returns."""
+        ...
+
+
+class Outlet(Protocol):
+    """Where a consumer's deliveries go."""
+
+    def deliver(
+        self,
+        first: int,
+        end: int,
+        messages: int,
+        redelivery_count: int,
+        buffers: Sequence[Buffer],
+    ) -> None: ...
+
+    def active_changed(self, is_active: bool) -> None: ...
+
+    def closed(self, error: DanubiusError) -> None:
+        """The consumer has been ended; it is already out of the subscription."""
+        ...
+
+
+class Timer(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None: ...
+
+
+class Pump:
+    """One per subscription that has, or had, a consumer."""
+
+    __slots__ = (
+        "_asked",
+        "_call_at",
+        "_chunk",
+        "_core",
+        "_events",
+        "_is_closed",
+        "_is_running",
+        "_log",
+        "_now_ns",
+        "_on_acked",
+        "_on_dropped",
+        "_outlets",
+        "_timer",
+        "skip_damaged",
+    )
+
+    def __init__(
+        self,
+        core: SubscriptionCore,
+        log: Log,
+        *,
+        now_ns: Callable[[], int],
+        call_at: Callable[[int, Callable[[], None]], Timer],
+        on_acked: Callable[[list[tuple[int, int]]], None],
+        on_dropped: Callable[[int], None],
+    ) -> None:
+        self._core = core
+        self._log = log
+        self._now_ns = now_ns
+        self._call_at = call_at
+        self._on_acked = on_acked
+        self._on_dropped = on_dropped
+        self.skip_damaged = False
+        """Whether to go on behind a damaged range, instead of ending the consumers with an error."""
+        self._outlets: dict[int, Outlet] = {}
+        self._events: list[Event] = []
+        self._asked: Read | None = None
+        self._chunk: ChunkCutter | None = None
+        self._timer: Timer | None = None
+        self._is_running = False
+        self._is_closed = False
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def core(self) -> SubscriptionCore:
+        return self._core
+
+    @property
+    def unacked(self) -> int:
+        return self._core.unacked
+
+    @property
+    def dropped(self) -> int:
+        return self._core.dropped
+
+    def can_join(self, name: str) -> bool:
+        return self._core.can_join(name)
+
+    def is_active(self, consumer_id: int) -> bool:
+        return self._core.is_active(consumer_id)
+
+    # ------------------------------------------------------------ events
+
+    def join(self, consumer_id: int, name: str, outlet: Outlet, ack_timeout_ns: int = 0) -> bool:
+        """Add a consumer and return whether it is active. Ask `can_join` before.
+
+        A standby is told so by `active_changed` before this returns.
+        """
+        self._outlets[consumer_id] = outlet
+        # Not queued, so that the answer is true even when a callback of ours led here.
+        event = ConsumerJoined(consumer_id, name, ack_timeout_ns)
+        for effect in self._core.handle(event, self._now_ns()):
+            self._perform(effect)
+        self._run()
+        return self._core.is_active(consumer_id)
+
+    def leave(self, consumer_id: int) -> None:
+        if self._outlets.pop(consumer_id, None) is not None:
+            self._submit(ConsumerLeft(consumer_id))
+
+    def grant(self, consumer_id: int, messages: int, size: int) -> None:
+        self._submit(CreditGranted(consumer_id, messages, size))
+
+    def set_writable(self, consumer_id: int, is_writable: bool) -> None:
+        self._submit(WritableChanged(consumer_id, is_writable))
+
+    def extended(self, end: int) -> None:
+        self._submit(LogExtended(end))
+
+    def acked(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._submit(Acked(ranges))
+
+    def nacked(
+        self, consumer_id: int, ranges: Sequence[tuple[int, int]], delay_ns: int = 0
+    ) -> None:
+        self._submit(Nacked(consumer_id, ranges, delay_ns))
+
+    def close(self, error: DanubiusError | None = None) -> None:
+        """Stop for good. With an error, every consumer that is left is ended with it."""
+        self._is_closed = True
+        self._events.clear()
+        self._chunk = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        outlets, self._outlets = self._outlets, {}
+        if error is not None:
+            for outlet in outlets.values():
+                outlet.closed(error)
+
+    # ------------------------------------------------------------ the turn
+
+    def _submit(self, event: Event) -> None:
+        if self._is_closed:
+            return
+        self._events.append(event)
+        self._run()
+
+    def _run(self) -> None:
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while not self._is_closed:
+                events, self._events = self._events, []
+                for event in events:
+                    self._handle(event)
+                if self._events:
+                    continue
+                self._chunk = None
+                for effect in self._core.poll(self._now_ns()):
+                    self._perform(effect)
+                if not self._events:
+                    return
+        finally:
+            self._is_running = False
+
+    def _handle(self, event: Event) -> None:
+        for effect in self._core.handle(event, self._now_ns()):
+            if self._is_closed:
+                return
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Deliver():
+                self._deliver(effect)
+            case Read():
+                self._asked = effect
+                self._log.read(effect.first, effect.bytes_max, self._on_read)
+            case AckAdvanced(ranges=ranges):
+                self._on_acked(list(ranges))
+            case WakeAt(now_ns=now_ns):
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = self._call_at(now_ns, self._on_timer)
+            case ActiveChanged(consumer_id=consumer_id, is_active=is_active):
+                if consumer_id in self._outlets:
+                    self._outlets[consumer_id].active_changed(is_active)
+            case Dropped(count=count):
+                self._on_dropped(count)
+            case Replaced(consumer_id=consumer_id):
+                self._end(consumer_id, ConsumerReplaced("a consumer of the same name joined"))
+            case _:
+                assert_never(effect)
+
+    def _deliver(self, effect: Deliver) -> None:
+        assert self._chunk is not None, "a delivery is always of the chunk just read"
+        for frame in self._chunk.cut(effect.first, effect.end, effect.offsets):
+            outlet = self._outlets.get(effect.consumer_id)
+            if outlet is None:
+                return  # it left during this turn: its ConsumerLeft is queued and gives this back
+            self._events.append(BytesSent(effect.consumer_id, frame.size))
+            outlet.deliver(
+                frame.first, frame.end, frame.messages, effect.redelivery_count, frame.buffers
+            )
+
+    # ------------------------------------------------------------ answers
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._submit(Ticked())
+
+    def _on_read(self, answer: Chunk | DanubiusError) -> None:
+        asked, self._asked = self._asked, None
+        if self._is_closed or asked is None:
+            return
+        if isinstance(answer, DanubiusError):
+            self._on_read_error(answer)
+            return
+        chunk = ChunkCutter(answer)
+        hashes = chunk.key_hashes() if asked.wants_key_hashes else None
+        self._chunk = chunk
+        self._submit(ReadCompleted(answer.first, answer.end, answer.size, hashes))
+
+    def _on_read_error(self, error: DanubiusError) -> None:
+        match error:
+            case LedgerDamaged(end=end) if self.skip_damaged:
+                self._submit(ReadCompleted(end, end, 0))
+            case LedgerDamaged():
+                outlets, self._outlets = self._outlets, {}
+                for consumer_id in outlets:
+                    self._submit(ConsumerLeft(consumer_id))
+                self._submit(ReadFailed())
+                for outlet in outlets.values():
+                    outlet.closed(error)
+            case OffsetOutOfRange():  # what lies below the start is gone, whoever needed it
+                start = self._log.start_offset
+                self._submit(ReadCompleted(start, start, 0))
+            case _:
+                self._submit(ReadFailed())
+
+    def _end(self, consumer_id: int, error: DanubiusError) -> None:
+        outlet = self._outlets.pop(consumer_id, None)
+        if outlet is not None:
+            self._submit(ConsumerLeft(consumer_id))
+            outlet.closed(error)

@@ -1,1 +1,1 @@
-"""See the modules."""
+"""The per-topic log that readers see: ledgers, their index, the tail cache and the disk behind it."""

@@ -1,1 +1,1 @@
-"""See the modules."""
+"""What the ledgers decide, without a clock, a thread or a file."""

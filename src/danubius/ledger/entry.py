@@ -1,0 +1,58 @@
+"""The words of this package: an entry goes in, chunks come out, metas describe what is stored."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Entry:
+    """One committed record batch, as stamped. The buffer belongs to the log from `append` on."""
+
+    __slots__ = ("buffer", "end", "first", "last_time_us")
+
+    def __init__(self, first: int, end: int, buffer: memoryview, last_time_us: int) -> None:
+        self.first = first
+        self.end = end
+        self.buffer = buffer
+        self.last_time_us = last_time_us
+
+
+class Chunk(NamedTuple):
+    """Whole batches in offset order. A buffer holds one or more of them back to back.
+
+    `first` is the first batch's base offset, which may lie below the offset asked for;
+    `end` is the offset behind the last record.
+    """
+
+    first: int
+    end: int
+    buffers: list[Buffer]
+    size: int
+
+
+class LedgerMeta(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a snapshot remembers of one ledger."""
+
+    ledger_id: int
+    epoch: int
+    base_offset: int
+    end_offset: int
+    data_bytes: int
+    """Length of the ledger file, its header included."""
+    index_entries: int
+    first_time_us: int
+    last_time_us: int
+    """The largest publish time in the ledger."""
+    created_ms: int
+    is_sealed: bool
+
+
+class LedgerRef(NamedTuple):
+    """The name of a ledger in a store."""
+
+    topic_id: int
+    ledger_id: int

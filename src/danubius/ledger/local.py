@@ -1,0 +1,195 @@
+"""Ledgers in files of one directory tree: the default.
+
+    DIR/<last byte of the topic id>/<topic id>/<ledger id>.ledger
+    DIR/<last byte of the topic id>/<topic id>/<ledger id>.index
+
+All numbers are hexadecimal, 2, 16 and 8 digits. Files open for writing are kept open, the last used
+ones up to a bound; readers open a file for each read (10 microseconds beside a read of a megabyte), so threads
+share nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from danubius.errors import LedgerDamaged, StorageFailed
+from danubius.ledger.core.format import (
+    FILE_HEADER_BYTES,
+    INDEX_MAGIC,
+    INDEX_ROW_BYTES,
+    LedgerHeader,
+    decode_header,
+    encode_header,
+)
+from danubius.ledger.entry import LedgerRef
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from danubius.ledger.entry import Buffer
+    from danubius.runtime.files import File, Files
+
+OPEN_FILES_MAX: Final = 512
+SYNC_EACH_MAX: Final = 8
+"""Up to here ledgers are synced one by one; more are synced with the whole file system at once."""
+_LEDGER: Final = ".ledger"
+_INDEX: Final = ".index"
+_NAME: Final = re.compile(r"[0-9a-f]{16}/[0-9a-f]{8}\.ledger")
+
+
+class LocalLedgerStore:
+    """Two files a ledger."""
+
+    def __init__(
+        self, files: Files, directory: Path, *, open_files_max: int = OPEN_FILES_MAX
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._open_files_max = open_files_max
+        self._open: OrderedDict[LedgerRef, File] = OrderedDict()
+        self._unsynced_names: set[LedgerRef] = set()
+
+    def create(self, ref: LedgerRef, header: LedgerHeader) -> None:
+        self._close(ref)
+        path = self._path(ref, _LEDGER)
+        if not self._files.exists(path.parent):
+            self._files.mkdir(path.parent)
+        self._files.remove(self._path(ref, _INDEX))
+        file = self._files.open(path, create=True)
+        self._unsynced_names.add(ref)
+        self._keep(ref, file)
+        file.truncate(0)
+        file.pwritev([encode_header(header)], 0)
+
+    def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
+        self._file(ref).pwritev(buffers, at)
+
+    def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
+        if at_row == 0:
+            self._unsynced_names.add(ref)
+        file = self._files.open(self._path(ref, _INDEX), create=at_row == 0)
+        try:
+            if at_row == 0:
+                file.pwritev([encode_header(header, INDEX_MAGIC), rows], 0)
+            else:
+                file.pwritev([rows], FILE_HEADER_BYTES + at_row * INDEX_ROW_BYTES)
+        finally:
+            file.close()
+
+    def read(self, ref: LedgerRef, at: int, count: int) -> bytes:
+        return self._read(self._path(ref, _LEDGER), at, count)
+
+    def read_index(self, ref: LedgerRef, at_row: int, count: int) -> bytes:
+        path = self._path(ref, _INDEX)
+        try:
+            decode_header(self._read(path, 0, FILE_HEADER_BYTES), INDEX_MAGIC)
+        except LedgerDamaged:
+            return b""
+        return self._read(
+            path, FILE_HEADER_BYTES + at_row * INDEX_ROW_BYTES, count * INDEX_ROW_BYTES
+        )
+
+    def sync(self, refs: Collection[LedgerRef]) -> None:
+        if len(refs) > SYNC_EACH_MAX:
+            self._files.sync_all(self._directory)
+        else:
+            for ref in refs:
+                self._sync_one(ref)
+        self._unsynced_names.difference_update(refs)
+
+    def seal(self, ref: LedgerRef) -> None:
+        self._close(ref)
+
+    def truncate(self, ref: LedgerRef, data_bytes: int, index_rows: int) -> None:
+        index_bytes = FILE_HEADER_BYTES + index_rows * INDEX_ROW_BYTES
+        for path, size in (
+            (self._path(ref, _LEDGER), data_bytes),
+            (self._path(ref, _INDEX), index_bytes),
+        ):
+            if not self._files.exists(path):
+                continue
+            file = self._files.open(path)
+            try:
+                if file.size() > size:
+                    file.truncate(size)
+            finally:
+                file.close()
+
+    def delete(self, ref: LedgerRef) -> None:
+        self._close(ref)
+        self._unsynced_names.discard(ref)
+        # The data goes last: an index without a ledger would be listed by nobody.
+        self._files.remove(self._path(ref, _INDEX))
+        self._files.remove(self._path(ref, _LEDGER))
+
+    def delete_topic(self, topic_id: int) -> None:
+        for ref in [ref for ref in self._open if ref.topic_id == topic_id]:
+            self._close(ref)
+        self._unsynced_names = {ref for ref in self._unsynced_names if ref.topic_id != topic_id}
+        self._files.rmtree(self._topic_directory(topic_id))
+
+    def list(self) -> list[LedgerRef]:
+        return sorted(
+            LedgerRef(int(topic, 16), int(name.removesuffix(_LEDGER), 16))
+            for group in self._files.listdir(self._directory)
+            for topic in self._files.listdir(self._directory / group)
+            for name in self._files.listdir(self._directory / group / topic)
+            if _NAME.fullmatch(f"{topic}/{name}")
+        )
+
+    def close(self) -> None:
+        for ref in list(self._open):
+            self._close(ref)
+
+    def _topic_directory(self, topic_id: int) -> Path:
+        return self._directory / f"{topic_id & 0xFF:02x}" / f"{topic_id:016x}"
+
+    def _path(self, ref: LedgerRef, suffix: str) -> Path:
+        return self._topic_directory(ref.topic_id) / f"{ref.ledger_id:08x}{suffix}"
+
+    def _read(self, path: Path, at: int, count: int) -> bytes:
+        try:
+            file = self._files.open(path, write=False)
+        except StorageFailed:
+            if self._files.exists(path):
+                raise
+            return b""
+        try:
+            return file.pread(count, at)
+        finally:
+            file.close()
+
+    def _file(self, ref: LedgerRef) -> File:
+        file = self._open.get(ref)
+        if file is not None:
+            self._open.move_to_end(ref)
+            return file
+        file = self._files.open(self._path(ref, _LEDGER))
+        self._keep(ref, file)
+        return file
+
+    def _keep(self, ref: LedgerRef, file: File) -> None:
+        self._open[ref] = file
+        if len(self._open) > self._open_files_max:
+            self._close(next(iter(self._open)))
+
+    def _close(self, ref: LedgerRef) -> None:
+        file = self._open.pop(ref, None)
+        if file is not None:
+            file.close()
+
+    def _sync_one(self, ref: LedgerRef) -> None:
+        self._file(ref).datasync()
+        path = self._path(ref, _INDEX)
+        # A ledger without a finished block has no index yet.
+        if self._files.exists(path):
+            with contextlib.closing(self._files.open(path)) as file:
+                file.datasync()
+        if ref in self._unsynced_names:
+            directory = path.parent
+            for level in (directory, directory.parent, self._directory, self._directory.parent):
+                self._files.sync_dir(level)

@@ -1,0 +1,426 @@
+"""The log of one reliable topic: its ledgers on disk and its tail in memory, read as one stream.
+
+Invariants:
+- Offsets are contiguous: `append` takes only the entry that starts at `end_offset`.
+- The ledgers cover [their first base offset, end_offset) without gaps; only the last can be open.
+- The tail is the newest segments, contiguous up to `end_offset`; everything below it is written.
+- An object belongs to the loop; callbacks run there, synchronously if the tail has the answer.
+- There is no file before something is written, and a ledger of an earlier process is never written.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
+from danubius.ledger.core.damage import DamagedRange
+from danubius.ledger.core.retention import plan_drop
+from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State
+from danubius.ledger.entry import Buffer, Chunk, LedgerRef
+from danubius.ledger.reader import find_time_in, find_time_on_disk, load_index, read_blocks
+from danubius.ledger.writer import DeleteJob, Job, WriteJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.ledger.config import LedgerConfig
+    from danubius.ledger.core.index import BlockIndex
+    from danubius.ledger.core.segment import Segment
+    from danubius.ledger.entry import Entry, LedgerMeta
+    from danubius.ledger.index_cache import IndexCache
+    from danubius.ledger.read_pool import ReadPool
+    from danubius.ledger.store import LedgerStore
+    from danubius.ledger.tail_cache import TailCache
+    from danubius.model.topic import Retention
+
+    OnChunk = Callable[[Chunk | DanubiusError], None]
+    OnOffset = Callable[[int | DanubiusError], None]
+
+SEAL_AGE_MIN_MS: Final = 60_000
+"""A short retention seals the open ledger not before this age: it would make a file a minute at most."""
+_base_of: Final = attrgetter("base_offset")
+_first_of: Final = attrgetter("first")
+
+
+class Backing(NamedTuple):
+    """What all topics of a broker share."""
+
+    config: LedgerConfig
+    store: LedgerStore
+    cache: TailCache
+    indexes: IndexCache
+    reads: ReadPool
+    sealed: list[Ledger]
+    """Sealed since the last good flush: their indexes are not stored yet, so they stay in memory."""
+    put: Callable[[Job], None]
+    """Gives a job to the storage thread."""
+
+
+class ManagedLedger:
+    """One per reliable topic."""
+
+    __slots__ = (
+        "__weakref__",
+        "_backing",
+        "_end",
+        "_epoch",
+        "_is_deleted",
+        "_ledgers",
+        "_next_ledger_id",
+        "_open",
+        "_start",
+        "_tail",
+        "_topic_id",
+    )
+
+    def __init__(
+        self, backing: Backing, topic_id: int, epoch: int, metas: list[LedgerMeta], next_offset: int
+    ) -> None:
+        assert not metas or metas[-1].end_offset == next_offset
+        self._backing = backing
+        self._topic_id = topic_id
+        self._epoch = epoch
+        self._ledgers = [Ledger.from_meta(topic_id, meta) for meta in metas]
+        self._next_ledger_id = metas[-1].ledger_id + 1 if metas else 0
+        self._start = metas[0].base_offset if metas else next_offset
+        self._end = next_offset
+        self._open: Ledger | None = None
+        self._tail: list[Segment] = []
+        self._is_deleted = False
+
+    @property
+    def start_offset(self) -> int:
+        """The oldest offset that can be read."""
+        return self._start
+
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next message."""
+        return self._end
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(ledger.data_bytes for ledger in self._ledgers)
+
+    @property
+    def ledgers(self) -> list[LedgerMeta]:
+        return [ledger.meta for ledger in self._ledgers]
+
+    # ------------------------------------------------------------ writing
+
+    def append(self, entry: Entry) -> None:
+        """Make a committed batch visible. It is written to its ledger in the background."""
+        assert entry.first == self._end, "offsets are contiguous"
+        size = entry.buffer.nbytes
+        ledger = self._open
+        if ledger is None or self._is_full(ledger, size):
+            ledger = self._roll()
+        opened = ledger.append(entry, size, self._backing.config.block_bytes)
+        self._end = entry.end
+        if opened is not None:
+            self._tail.append(opened)
+            cost = opened.cost
+        else:
+            cost = size + ENTRY_MEMORY_BYTES
+        self._backing.cache.appended(self, cost)
+
+    def snapshot(self) -> list[LedgerMeta]:
+        """All ledgers with everything appended, as they will be once it is written.
+
+        The open block ends here, so that the state can be restored by cutting files at block ends.
+        """
+        self.close_block()
+        return self.ledgers
+
+    def take_unwritten(self) -> None:
+        ledger = self._open
+        if ledger is not None:
+            self._hand_over(ledger)
+
+    def close_block(self) -> None:
+        if self._open is not None:
+            self._open.close_block()
+
+    def _is_full(self, ledger: Ledger, size: int) -> bool:
+        config = self._backing.config
+        return (
+            ledger.data_bytes + size > config.ledger_bytes_max
+            or ledger.blocks >= config.ledger_blocks_max
+            or self._backing.cache.now_ms - ledger.created_ms >= config.ledger_age_max_ms
+        )
+
+    def _roll(self) -> Ledger:
+        self._seal()
+        ref = LedgerRef(self._topic_id, self._next_ledger_id)
+        self._next_ledger_id += 1
+        ledger = Ledger(ref, self._epoch, self._end, self._backing.cache.now_ms)
+        ledger.tail = self
+        self._ledgers.append(ledger)
+        self._open = ledger
+        return ledger
+
+    def _seal(self) -> None:
+        ledger, self._open = self._open, None
+        if ledger is not None:
+            ledger.seal()
+            self._backing.sealed.append(ledger)
+            self._hand_over(ledger)
+
+    def _hand_over(self, ledger: Ledger) -> None:
+        segments = ledger.take_unwritten()
+        self._backing.cache.handed_over(self)
+        if segments or ledger.is_sealed:
+            self._backing.put(WriteJob(ledger.ref, ledger.header, segments, ledger.is_sealed))
+
+    # ------------------------------------------------------------ the cache's call
+
+    def forget_oldest(self, segment: Segment) -> None:
+        assert self._tail[0] is segment
+        del self._tail[0]
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, first: int, bytes_max: int, on_done: OnChunk) -> None:
+        """Read whole batches from `first` on: at least one, or an empty chunk at the end.
+
+        The chunk stays within `bytes_max` unless its first block alone is larger. Damage is a
+        `DamagedRange`: a caller that may skip it goes on at its `end`.
+        """
+        tail = self._tail
+        if tail and tail[0].first <= first < self._end:
+            on_done(self._read_tail(first, bytes_max))
+        elif first == self._end and not self._is_deleted:
+            on_done(Chunk(first, first, [], 0))
+        else:
+            problem = self._refusal(first)
+            if problem is not None:
+                on_done(problem)
+            else:
+                self._read_disk(first, bytes_max, on_done)
+
+    def _refusal(self, first: int) -> DanubiusError | None:
+        if self._is_deleted:
+            return TopicDeleted("the topic was deleted")
+        if not self._start <= first <= self._end:
+            return OffsetOutOfRange(
+                f"offset {first} is not in the topic; it holds {self._start} to {self._end} "
+                "(the next to be written)"
+            )
+        return None
+
+    def _read_tail(self, first: int, bytes_max: int) -> Chunk:
+        tail = self._tail
+        at = bisect_right(tail, first, key=_first_of) - 1
+        buffers: list[Buffer] = []
+        gathered = tail[at].gather(first, bytes_max, buffers)
+        base, end, size = gathered.first, gathered.end, gathered.size
+        while at + 1 < len(tail) and end == tail[at].end and size < bytes_max:
+            at += 1
+            gathered = tail[at].gather(end, bytes_max - size, buffers)
+            end = gathered.end
+            size += gathered.size
+        return Chunk(base, end, buffers, size)
+
+    def _read_disk(self, first: int, bytes_max: int, on_done: OnChunk) -> None:
+        ledger = self._ledgers[bisect_right(self._ledgers, first, key=_base_of) - 1]
+        index = self._index_of(ledger)
+        if index is None:
+            self._load_index(
+                ledger, functools.partial(self.read, first, bytes_max, on_done), on_done
+            )
+            return
+        gap = index.gap_at(first)
+        if gap is not None:
+            end = gap[1] or ledger.end_offset
+            on_done(DamagedRange(ledger.ref, gap[0], end, "no sound batch was found there"))
+            return
+        work = functools.partial(
+            read_blocks, self._backing.store, ledger.ref, index.plan(first, bytes_max), first
+        )
+        self._backing.reads.submit(work, functools.partial(self._arrived, first, on_done))
+
+    def _arrived(self, first: int, on_done: OnChunk, result: Chunk | DanubiusError) -> None:
+        # What was deleted under the reader is gone, not damaged.
+        if isinstance(result, DanubiusError):
+            result = self._refusal(first) or result
+        on_done(result)
+
+    def _index_of(self, ledger: Ledger) -> BlockIndex | None:
+        return ledger.index or self._backing.indexes.get(ledger.ref)
+
+    def _load_index(
+        self, ledger: Ledger, go_on: Callable[[], None], on_failed: Callable[[DanubiusError], None]
+    ) -> None:
+        def loaded(result: BlockIndex | DanubiusError) -> None:
+            if isinstance(result, DanubiusError):
+                on_failed(result)
+                return
+            self._backing.indexes.put(ledger.ref, result)
+            go_on()
+
+        backing = self._backing
+        work = functools.partial(
+            load_index, backing.store, ledger.ref, ledger.meta, backing.config.block_bytes
+        )
+        backing.reads.submit(work, loaded)
+
+    # ------------------------------------------------------------ finding a time
+
+    def find_time(self, time_us: int, on_done: OnOffset) -> None:
+        """The first offset whose publish time is at or after the time; `end_offset` if there is none."""
+        self._find_time(time_us, self._start, on_done)
+
+    def _find_time(self, time_us: int, floor: int, on_done: OnOffset) -> None:
+        """The same, from `floor` on, ledger by ledger; those whose times are all earlier are passed by."""
+        if self._is_deleted:
+            on_done(TopicDeleted("the topic was deleted"))
+            return
+        for ledger in self._ledgers:
+            if ledger.last_time_us < time_us or ledger.end_offset <= floor:
+                continue
+            floor = max(floor, ledger.base_offset)
+            unwritten = self._unwritten_from(ledger, floor)
+            written_end = unwritten[0].first if unwritten else ledger.end_offset
+            if floor < written_end:
+                self._find_time_on_disk(ledger, written_end, time_us, floor, on_done)
+            else:
+                self._find_time_in_tail(ledger, unwritten, time_us, floor, on_done)
+            return
+        on_done(self._end)
+
+    def _unwritten_from(self, ledger: Ledger, floor: int) -> list[Segment]:
+        return [
+            segment
+            for segment in self._tail
+            if segment.ledger is ledger
+            and segment.state is not State.WRITTEN
+            and segment.end > floor
+        ]
+
+    def _find_time_on_disk(
+        self, ledger: Ledger, written_end: int, time_us: int, floor: int, on_done: OnOffset
+    ) -> None:
+        index = self._index_of(ledger)
+        if index is None:
+            self._load_index(
+                ledger, functools.partial(self._find_time, time_us, floor, on_done), on_done
+            )
+            return
+        number = max(index.find_time(time_us), index.find(floor))
+        rows = index.rows_from(number)
+        work = functools.partial(
+            find_time_on_disk, self._backing.store, ledger.ref, rows, time_us, floor
+        )
+        self._backing.reads.submit(
+            work, functools.partial(self._found_time, time_us, written_end, on_done)
+        )
+
+    def _find_time_in_tail(
+        self, ledger: Ledger, unwritten: list[Segment], time_us: int, floor: int, on_done: OnOffset
+    ) -> None:
+        buffers = [
+            buffer
+            for segment in unwritten
+            if segment.last_time_us >= time_us
+            for buffer in segment.buffers
+        ]
+        # Off the loop: a batch of times may be a million long, or compressed.
+        self._backing.reads.submit(
+            functools.partial(find_time_in, buffers, time_us, floor),
+            functools.partial(self._found_time, time_us, ledger.end_offset, on_done),
+        )
+
+    def _found_time(
+        self, time_us: int, searched_end: int, on_done: OnOffset, result: int | DanubiusError | None
+    ) -> None:
+        if result is None:
+            self._find_time(time_us, searched_end, on_done)
+        elif isinstance(result, DamagedRange) and result.end <= self._start:
+            # It was deleted under the search, not damaged.
+            self._find_time(time_us, self._start, on_done)
+        else:
+            on_done(result)
+
+    # ------------------------------------------------------------ letting go
+
+    def plan_trim(self, floor: int, retention: Retention, now_ms: int) -> int:
+        """Where the topic would start without the ledgers that may go; seals an aged open one."""
+        if self._open is not None:
+            age_max_ms = self._backing.config.ledger_age_max_ms
+            if retention.age_ms is not None:
+                age_max_ms = min(age_max_ms, max(retention.age_ms, SEAL_AGE_MIN_MS))
+            if now_ms - self._open.created_ms >= age_max_ms:
+                self._seal()
+        count = plan_drop(self.ledgers, floor, retention, now_ms)
+        return max(self._start, self._ledgers[count - 1].end_offset) if count else self._start
+
+    def trim_to(self, start: int) -> None:
+        """Let the topic start at `start`; sealed ledgers wholly below it are deleted."""
+        assert start <= self._end
+        self._start = max(self._start, start)
+        ledgers = self._ledgers
+        count = 0
+        while (
+            count < len(ledgers) and ledgers[count].is_sealed and ledgers[count].end_offset <= start
+        ):
+            count += 1
+        if count == 0:
+            return
+        dropped = ledgers[:count]
+        del ledgers[:count]
+        self._drop_segments(ledgers[0].base_offset if ledgers else self._end)
+        for ledger in dropped:
+            self._backing.indexes.drop(ledger.ref)
+        self._backing.put(DeleteJob([ledger.ref for ledger in dropped], None))
+
+    def trim(self, floor: int, retention: Retention, now_ms: int) -> int:
+        """Delete the ledgers that may go; the new start offset."""
+        start = self.plan_trim(floor, retention, now_ms)
+        if start > self._start:
+            self.trim_to(start)
+        return self._start
+
+    def close(self) -> None:
+        """Hand over what is unwritten; the topic stays as it is."""
+        self.take_unwritten()
+
+    def delete(self) -> None:
+        """Remove the topic's ledgers and forget its tail. Readers hear TopicDeleted."""
+        if self._is_deleted:
+            return
+        self._is_deleted = True
+        unhanded = sum(segment.cost for segment in self._open.unwritten) if self._open else 0
+        self._backing.cache.forget(self, unhanded)
+        self._drop_segments(self._end)
+        for ledger in self._ledgers:
+            self._backing.indexes.drop(ledger.ref)
+        refs = [ledger.ref for ledger in self._ledgers]
+        self._ledgers = []
+        self._open = None
+        self._start = self._end
+        self._backing.put(DeleteJob(refs, self._topic_id))
+
+    def _drop_segments(self, below: int) -> None:
+        count = 0
+        while count < len(self._tail) and self._tail[count].end <= below:
+            self._backing.cache.drop(self._tail[count])
+            count += 1
+        del self._tail[:count]
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        end = self._ledgers[0].base_offset if self._ledgers else self._end
+        for ledger in self._ledgers:
+            assert ledger.base_offset == end
+            assert ledger.is_sealed or ledger is self._open
+            end = ledger.end_offset
+        assert end == self._end
+        assert self._start <= self._end
+        if self._tail:
+            assert self._tail[-1].end == self._end
+        for left, right in zip(self._tail, self._tail[1:], strict=False):
+            assert left.end == right.first
+            assert left.state >= right.state

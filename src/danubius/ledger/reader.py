@@ -1,0 +1,166 @@
+"""Reading ledgers from the store, proven by their checksums. Runs on read threads, shares nothing.
+
+Errors that say what is wrong with the data are returned as values beside good results; only the
+store's own failures are raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from danubius.errors import InvalidBatch, LedgerDamaged
+from danubius.ledger.core.damage import DamagedRange, find_batches, find_runs, seek_batch
+from danubius.ledger.core.format import FILE_HEADER_BYTES, BlockRow
+from danubius.ledger.core.index import BlockIndex, parse_index
+from danubius.ledger.entry import Buffer, Chunk
+from danubius.model.limits import BATCH_BYTES_MAX, MIB
+from danubius.record.checksum import crc32c
+from danubius.record.header import read_header
+from danubius.record.scan import iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from danubius.ledger.core.damage import Found
+    from danubius.ledger.entry import LedgerMeta, LedgerRef
+    from danubius.ledger.store import LedgerStore
+
+SCAN_BYTES: Final = BATCH_BYTES_MAX + 4 * MIB
+"""A window of the scan that rebuilds an index: the largest batch fits with room to spare."""
+
+log = logging.getLogger(__name__)
+
+
+def read_blocks(
+    store: LedgerStore, ref: LedgerRef, rows: Sequence[BlockRow], first: int
+) -> Chunk | DamagedRange:
+    """Read adjacent blocks in one go, from the batch that holds `first` on.
+
+    What lies behind damage is left out; a read that starts in damage gets its range.
+    """
+    position = rows[0].position
+    data = store.read(ref, position, rows[-1].position + rows[-1].size - position)
+    view = memoryview(data)
+    sound = 0
+    for row in rows:
+        start = row.position - position
+        # The checksum takes bytes as they are; a block cut out of a larger read is copied for it.
+        if crc32c(data if len(rows) == 1 else data[start : start + row.size]) != row.crc:
+            break
+        sound += 1
+    if sound == 0:
+        return _read_damaged(ref, rows[0], data[: rows[0].size], first)
+    stop = rows[sound - 1].position + rows[sound - 1].size - position
+    end = rows[sound - 1].end_offset
+    start = seek_batch(data, 0, first) if first > rows[0].base_offset else 0
+    base = rows[0].base_offset if start == 0 else read_header(data, start).base_offset
+    return Chunk(base, end, [view[start:stop]], stop - start)
+
+
+def _read_damaged(ref: LedgerRef, row: BlockRow, data: bytes, first: int) -> Chunk | DamagedRange:
+    damaged_from = row.base_offset
+    for run in find_runs(data, row.base_offset, row.end_offset):
+        if first < run.first:
+            return DamagedRange(ref, damaged_from, run.first, "the block fails its checksum")
+        if first < run.end:
+            start = seek_batch(data, run.start, first)
+            base = read_header(data, start).base_offset
+            return Chunk(base, run.end, [memoryview(data)[start : run.stop]], run.stop - start)
+        damaged_from = run.end
+    reason = "the block fails its checksum" if len(data) == row.size else "the file is cut short"
+    return DamagedRange(ref, damaged_from, row.end_offset, reason)
+
+
+def find_time_in(buffers: Sequence[Buffer], time_us: int, floor: int) -> int | None:
+    """The first offset from `floor` on whose publish time is at or after the time."""
+    for buffer in buffers:
+        for batch in iter_batches(buffer):
+            if batch.header.last_time_us < time_us or batch.end_offset <= floor:
+                continue
+            for offset, published_us in zip(batch.offsets(), batch.publish_times_us(), strict=True):
+                if published_us >= time_us and offset >= floor:
+                    return offset
+    return None
+
+
+def find_time_on_disk(
+    store: LedgerStore, ref: LedgerRef, rows: Sequence[BlockRow], time_us: int, floor: int
+) -> int | DamagedRange | None:
+    """The same, in stored blocks; the first alone unless `floor` hides what it has."""
+    for row in rows:
+        data = store.read(ref, row.position, row.size)
+        if crc32c(data) != row.crc:
+            return DamagedRange(
+                ref, row.base_offset, row.end_offset, "the block fails its checksum"
+            )
+        try:
+            found = find_time_in([data], time_us, floor)
+        except InvalidBatch as error:
+            return DamagedRange(ref, row.base_offset, row.end_offset, error.message)
+        if found is not None:
+            return found
+    return None
+
+
+def load_index(
+    store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
+) -> BlockIndex:
+    """The index of a sealed ledger, from its file or, if that is damaged, from the ledger itself."""
+    try:
+        return parse_index(store.read_index(ref, 0, meta.index_entries), meta)
+    except LedgerDamaged as error:
+        log.warning(
+            "ledger index is damaged and will be rebuilt",
+            extra={"topic_id": ref.topic_id, "ledger_id": ref.ledger_id, "error": error.message},
+        )
+        return rebuild_index(store, ref, meta, block_bytes)
+
+
+def rebuild_index(
+    store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
+) -> BlockIndex:
+    """Scan a ledger for sound batches and index them. Damaged ranges become gaps."""
+    return BlockIndex(_scan(store, ref, meta, block_bytes))
+
+
+def _scan(
+    store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
+) -> Iterator[BlockRow]:
+    position, floor = FILE_HEADER_BYTES, meta.base_offset
+    while position < meta.data_bytes:
+        data = store.read(ref, position, min(SCAN_BYTES, meta.data_bytes - position))
+        is_last = len(data) < SCAN_BYTES or position + len(data) >= meta.data_bytes
+        group: list[Found] = []
+        done = 0
+        for found in find_batches(data, floor, meta.end_offset, goes_on=not is_last):
+            if group and not _belongs(group, found, block_bytes):
+                yield _row_of(group, data, position)
+                group = []
+            group.append(found)
+            floor, done = found.header.end_offset, found.end
+        if group:
+            yield _row_of(group, data, position)
+        if is_last:
+            return
+        # A batch may lie across the window's end: the next window starts where sound batches ended,
+        # or, if nothing was sound, where a batch that starts in this one could still be whole.
+        position += done or max(8, len(data) - BATCH_BYTES_MAX)
+
+
+def _belongs(group: list[Found], found: Found, block_bytes: int) -> bool:
+    last = group[-1]
+    return (
+        found.position == last.end
+        and found.header.base_offset == last.header.end_offset
+        and found.end - group[0].position <= block_bytes
+    )
+
+
+def _row_of(group: list[Found], data: bytes, position: int) -> BlockRow:
+    start, stop = group[0].position, group[-1].end
+    first, end = group[0].header.base_offset, group[-1].header.end_offset
+    time_us = max(found.header.last_time_us for found in group)
+    return BlockRow(
+        first, position + start, stop - start, crc32c(data[start:stop]), time_us, end - first
+    )

@@ -1,0 +1,185 @@
+"""The ledgers of one broker: the memory they share, the storage thread and the read threads.
+
+Everything is called on the loop. `post` is the loop's `call_soon_threadsafe`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from danubius.errors import DanubiusError, StorageFailed
+from danubius.ledger.entry import LedgerRef
+from danubius.ledger.index_cache import IndexCache
+from danubius.ledger.managed import Backing, ManagedLedger
+from danubius.ledger.read_pool import ReadPool
+from danubius.ledger.tail_cache import TailCache
+from danubius.ledger.writer import Job, LedgerWriter, Report, SyncJob
+from danubius.runtime.clock import SystemClock
+from danubius.runtime.threads import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from danubius.ledger.config import LedgerConfig
+    from danubius.ledger.core.segment import Ledger
+    from danubius.ledger.entry import LedgerMeta
+    from danubius.ledger.store import LedgerStore
+    from danubius.runtime.clock import Clock
+
+    Post = Callable[[Callable[[], None]], None]
+
+log = logging.getLogger(__name__)
+
+
+class StorageThread(Protocol):
+    """Where jobs go; `runtime.threads.Worker` in production."""
+
+    def start(self) -> None: ...
+    def put(self, item: Job) -> None: ...
+    def stop(self) -> bool: ...
+
+
+class LedgerStorage:
+    """One per broker. Made, then `recover_files`, then `start`, then used, then `close`."""
+
+    def __init__(
+        self, config: LedgerConfig, store: LedgerStore, post: Post, clock: Clock | None = None
+    ) -> None:
+        config.check()
+        self._store = store
+        self._post = post
+        self._clock = clock or SystemClock()
+        self._cache = TailCache(config)
+        self._cache.now_ms = self._clock.wall_us() // 1000
+        self._reads = ReadPool(config.read_threads, config.reads_queued_max, post)
+        self._writer = LedgerWriter(config, store, post, self._on_report, self.tick)
+        self._thread: StorageThread = Worker(
+            "danubius-storage", self._writer.handle, on_crash=self._on_crash
+        )
+        self._backing = Backing(
+            config,
+            store,
+            self._cache,
+            IndexCache(config.index_cache_bytes),
+            self._reads,
+            [],
+            self._put,
+        )
+        self.failure: DanubiusError | None = None
+        """Why ledgers cannot be written at the moment."""
+        self.on_relieved: Callable[[], None] | None = None
+        """Called when `is_congested` or `failure` has ended."""
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Memory of entries that are not written to their ledgers yet."""
+        return self._cache.dirty_bytes
+
+    @property
+    def cached_bytes(self) -> int:
+        """Memory of all entries in the tails."""
+        return self._cache.cached_bytes
+
+    @property
+    def is_congested(self) -> bool:
+        """The disk does not keep up: nothing more should be published for now."""
+        return self._cache.is_congested
+
+    def recover_files(self, topics: Mapping[int, list[LedgerMeta]]) -> None:
+        """Bring the files back to the snapshot: `topics` are all topic ids with their ledgers.
+
+        What was written behind the snapshot is cut off (the journal has it), and ledgers that no
+        meta knows are deleted. Blocks; called before the loop serves anybody.
+        """
+        known = {
+            LedgerRef(topic_id, meta.ledger_id): meta
+            for topic_id, metas in topics.items()
+            for meta in metas
+        }
+        for ref in self._store.list():
+            meta = known.get(ref)
+            if ref.topic_id not in topics:
+                self._store.delete_topic(ref.topic_id)
+            elif meta is None:
+                self._store.delete(ref)
+            elif not meta.is_sealed:
+                self._store.truncate(ref, meta.data_bytes, meta.index_entries)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._reads.start()
+
+    def close(self) -> None:
+        """Finish what was handed over and end the threads. What was not flushed is in the journal."""
+        self._thread.stop()
+        self._reads.close()
+        self._store.close()
+
+    def open(
+        self,
+        topic_id: int,
+        epoch: int,
+        metas: list[LedgerMeta],
+        next_offset: int,
+        start_offset: int = 0,
+    ) -> ManagedLedger:
+        """Take up a topic. Its ledgers are sealed there and then; the next append begins a new one."""
+        ledger = ManagedLedger(self._backing, topic_id, epoch, metas, next_offset)
+        if start_offset > ledger.start_offset:
+            ledger.trim_to(start_offset)
+        return ledger
+
+    def flush(self, on_done: Callable[[DanubiusError | None], None]) -> None:
+        """Write and sync everything appended before this call, then run `on_done` on the loop.
+
+        After an error everything is kept and the next flush takes it up again.
+        """
+        self._cache.hand_over_for_sync()
+        sealed = self._backing.sealed.copy()
+        self._backing.sealed.clear()
+
+        def synced(error: DanubiusError | None) -> None:
+            if error is None:
+                self._release_indexes(sealed)
+            else:
+                self._backing.sealed.extend(sealed)
+            on_done(error)
+
+        self._put(SyncJob(synced))
+
+    def tick(self) -> None:
+        """Write what is due. The storage thread calls this on the loop every flush interval."""
+        self._cache.now_ms = self._clock.wall_us() // 1000
+        self._cache.hand_over_due()
+
+    def check(self) -> None:
+        self._cache.check()
+
+    def _release_indexes(self, sealed: list[Ledger]) -> None:
+        """Their files have them now: they may leave the memory when others are wanted."""
+        for ledger in sealed:
+            if ledger.index is not None:
+                self._backing.indexes.put(ledger.ref, ledger.index)
+                ledger.index = None
+
+    def _put(self, job: Job) -> None:
+        self._thread.put(job)
+
+    def _on_report(self, report: Report) -> None:
+        was_held_up = self.is_congested or self.failure is not None
+        self._cache.settle(report.written)
+        self.failure = report.failure
+        if was_held_up and not self.is_congested and self.failure is None and self.on_relieved:
+            self.on_relieved()
+
+    def _on_crash(self, jobs: list[Job], crash: BaseException) -> None:
+        error = StorageFailed(f"the storage thread crashed: {crash!r}; restart the broker")
+        self._post(functools.partial(self._give_up, error))
+        for job in jobs:
+            if isinstance(job, SyncJob):
+                self._post(functools.partial(job.on_done, error))
+
+    def _give_up(self, error: DanubiusError) -> None:
+        self.failure = error

@@ -1,0 +1,69 @@
+"""The port behind which ledgers are kept: named append-only byte sequences with an index beside each.
+
+Invariants every driver keeps:
+- Writing methods are called by one thread, reading ones (`read`, `read_index`) by many at once,
+  also while the same ledger is written or deleted.
+- Positions are explicit, so a call that failed half-way is repeated as it was.
+- A read beyond the end, or of a ledger that does not exist, returns fewer bytes; whoever reads knows
+  how many there must be.
+- Nothing is durable before `sync` returned. After a failed `sync` the bytes written since the last
+  good one must be written again before the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from danubius.ledger.core.format import LedgerHeader
+    from danubius.ledger.entry import Buffer, LedgerRef
+
+
+class LedgerStore(Protocol):
+    """A place for ledgers. All methods may block; failures are StorageFull or StorageFailed."""
+
+    def create(self, ref: LedgerRef, header: LedgerHeader) -> None:
+        """Make a ledger that holds its header alone; what was there under this name is gone."""
+        ...
+
+    def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
+        """Write buffers back to back from position `at` of the ledger file, its header included."""
+        ...
+
+    def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
+        """Write index rows from row number `at_row` on, and the index header with row 0."""
+        ...
+
+    def read(self, ref: LedgerRef, at: int, count: int) -> bytes: ...
+
+    def read_index(self, ref: LedgerRef, at_row: int, count: int) -> bytes:
+        """Rows as they were written; the header is checked, and a damaged one leaves no rows."""
+        ...
+
+    def sync(self, refs: Collection[LedgerRef]) -> None:
+        """Make ledgers, indexes and their names durable."""
+        ...
+
+    def seal(self, ref: LedgerRef) -> None:
+        """No more writes will come: give up what is held open for them."""
+        ...
+
+    def truncate(self, ref: LedgerRef, data_bytes: int, index_rows: int) -> None:
+        """Cut what a crashed process wrote behind the last checkpoint. Never lengthens."""
+        ...
+
+    def delete(self, ref: LedgerRef) -> None:
+        """Remove one ledger; absent is fine."""
+        ...
+
+    def delete_topic(self, topic_id: int) -> None:
+        """Remove all ledgers of a topic; absent is fine."""
+        ...
+
+    def list(self) -> list[LedgerRef]:
+        """All ledgers that exist, sorted."""
+        ...
+
+    def close(self) -> None: ...

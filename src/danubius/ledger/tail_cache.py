@@ -1,0 +1,133 @@
+"""The memory budget of all tails: what is unwritten, what may go, and when to write.
+
+Invariants:
+- `cached_bytes` is the cost of all segments in memory, `dirty_bytes` that of those not written.
+- Only written segments leave, those written first before others. As every topic's segments are
+  written in order, a topic's tail loses its oldest segment first and stays contiguous.
+- Everything here runs on the loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from danubius.ledger.core.segment import State
+
+if TYPE_CHECKING:
+    from danubius.ledger.config import LedgerConfig
+    from danubius.ledger.core.segment import Segment, Tail
+    from danubius.ledger.writer import Written
+
+
+class _Dirt:
+    """A tail's bytes that were not handed over, and since when there are some."""
+
+    __slots__ = ("cost", "since_ms")
+
+    def __init__(self, since_ms: int) -> None:
+        self.cost = 0
+        self.since_ms = since_ms
+
+
+class TailCache:
+    """One per broker."""
+
+    def __init__(self, config: LedgerConfig) -> None:
+        self._config = config
+        self._unhanded: dict[Tail, _Dirt] = {}
+        self._unhanded_bytes = 0
+        self._unsynced: dict[Tail, None] = {}
+        self._written: deque[Segment] = deque()
+        self.now_ms = 0
+        self.cached_bytes = 0
+        self.dirty_bytes = 0
+
+    @property
+    def is_congested(self) -> bool:
+        return self.dirty_bytes > self._config.dirty_bytes_max
+
+    def appended(self, tail: Tail, cost: int) -> None:
+        dirt = self._unhanded.get(tail)
+        if dirt is None:
+            dirt = self._unhanded[tail] = _Dirt(self.now_ms)
+            self._unsynced[tail] = None
+        dirt.cost += cost
+        self._unhanded_bytes += cost
+        self.cached_bytes += cost
+        self.dirty_bytes += cost
+        if self._unhanded_bytes > self._config.flush_bytes:
+            self.hand_over_all()
+        if self.cached_bytes > self._config.cache_bytes:
+            self._evict()
+
+    def handed_over(self, tail: Tail) -> None:
+        """The tail has given its unwritten segments to the storage thread."""
+        dirt = self._unhanded.pop(tail, None)
+        if dirt is not None:
+            self._unhanded_bytes -= dirt.cost
+
+    def hand_over_all(self) -> None:
+        for tail in list(self._unhanded):
+            tail.take_unwritten()
+
+    def hand_over_due(self) -> None:
+        """Write what is worth a write, or has waited long enough."""
+        oldest_ms = self.now_ms - self._config.flush_age_ms
+        due = [
+            tail
+            for tail, dirt in self._unhanded.items()
+            if dirt.cost >= self._config.block_bytes or dirt.since_ms <= oldest_ms
+        ]
+        for tail in due:
+            tail.take_unwritten()
+
+    def hand_over_for_sync(self) -> None:
+        """Everything is handed over, and no block goes on behind the coming sync."""
+        self.hand_over_all()
+        for tail in self._unsynced:
+            tail.close_block()
+        self._unsynced.clear()
+
+    def settle(self, written: list[Written]) -> None:
+        """The storage thread is done with these segments."""
+        for segment, data, block_crc in written:
+            self.dirty_bytes -= segment.cost
+            if data is not None:
+                segment.ledger.wrote(segment, block_crc)
+            if segment.is_dropped:
+                continue
+            assert data is not None, "segments of deleted ledgers are dropped first"
+            segment.become_written(data)
+            self._written.append(segment)
+        if self.cached_bytes > self._config.cache_bytes:
+            self._evict()
+
+    def drop(self, segment: Segment) -> None:
+        """The segment's ledger is deleted: free the memory whatever its state."""
+        assert not segment.is_dropped
+        segment.drop()
+        self.cached_bytes -= segment.cost
+
+    def forget(self, tail: Tail, unhanded_cost: int) -> None:
+        """The tail is gone with segments that will never be handed over."""
+        self.handed_over(tail)
+        self._unsynced.pop(tail, None)
+        self.dirty_bytes -= unhanded_cost
+
+    def _evict(self) -> None:
+        written = self._written
+        while written and self.cached_bytes > self._config.cache_bytes:
+            segment = written.popleft()
+            if segment.is_dropped:
+                continue
+            assert segment.state is State.WRITTEN
+            tail = segment.ledger.tail
+            assert tail is not None
+            tail.forget_oldest(segment)
+            self.cached_bytes -= segment.cost
+
+    def check(self) -> None:
+        assert self._unhanded_bytes == sum(dirt.cost for dirt in self._unhanded.values())
+        assert 0 <= self._unhanded_bytes <= self.dirty_bytes
+        assert self.cached_bytes >= 0

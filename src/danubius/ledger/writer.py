@@ -1,0 +1,310 @@
+"""The storage thread's work: segments into ledger files, index rows behind them, syncs and deletions.
+
+Invariants:
+- Jobs are done in the order they were put. A ledger's segments are written in order, each at the
+  position that was fixed when it was opened; a failed write is repeated there, later segments wait.
+- A segment is reported written only after the store took it; `SyncJob.on_done` runs without an error
+  only after everything put before it was written and synced with its index rows.
+- A sync ends every open block, as the loop ended it when it asked for the sync. So the rows of an
+  unsynced ledger cover its unsynced bytes exactly, and after a failed sync the bytes are read back
+  by them, proven by their checksums and written again: what the system lost of them is not taken
+  for stored. Rows are kept until they are synced.
+- Only unsynced ledgers cost memory here.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from danubius.errors import DanubiusError, StorageFailed
+from danubius.ledger.core.format import (
+    FILE_HEADER_BYTES,
+    BlockRow,
+    LedgerHeader,
+    encode_header,
+    encode_row,
+)
+from danubius.model.limits import MIB
+from danubius.record.checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.ledger.config import LedgerConfig
+    from danubius.ledger.core.segment import Segment
+    from danubius.ledger.entry import LedgerRef
+    from danubius.ledger.store import LedgerStore
+
+WRITE_BYTES: Final = 4 * MIB
+"""Bytes of one write and of one report: bounds the memory that is held twice."""
+REPORT_SEGMENTS: Final = 256
+
+log = logging.getLogger(__name__)
+
+
+class WriteJob(NamedTuple):
+    """Write segments of one ledger; with `seal`, they are its last."""
+
+    ref: LedgerRef
+    header: LedgerHeader
+    segments: list[Segment]
+    seal: bool
+
+
+class SyncJob(NamedTuple):
+    """Write the index of everything unsynced and sync it."""
+
+    on_done: Callable[[DanubiusError | None], None]
+
+
+class DeleteJob(NamedTuple):
+    """Remove ledgers, or a whole topic with the ledgers that are known of it."""
+
+    refs: list[LedgerRef]
+    topic_id: int | None
+
+
+Job = WriteJob | SyncJob | DeleteJob
+
+
+class Written(NamedTuple):
+    """A segment is in its file; or, with `data` None, its ledger was deleted before that."""
+
+    segment: Segment
+    data: bytes | None
+    block_crc: int
+
+
+class Report(NamedTuple):
+    """What the storage thread tells the loop."""
+
+    written: list[Written]
+    failure: DanubiusError | None
+    """Why writing does not go on; None once it does."""
+
+
+class _Unsynced:
+    """A ledger with bytes that are not synced yet."""
+
+    __slots__ = ("block", "header", "is_created", "is_sealing", "pending", "ref", "rows", "rows_at")
+
+    def __init__(self, job: WriteJob) -> None:
+        self.ref = job.ref
+        self.header = job.header
+        self.pending: deque[Segment] = deque()
+        self.block: BlockRow | None = None
+        self.rows: list[BlockRow] = []
+        self.rows_at = job.segments[0].block_number if job.segments else 0
+        self.is_created = not job.segments or job.segments[0].position > FILE_HEADER_BYTES
+        self.is_sealing = False
+
+    def close_block(self) -> None:
+        if self.block is not None:
+            self.rows.append(self.block)
+            self.block = None
+
+    def add(self, segment: Segment, data: bytes) -> int:
+        """Count a written segment; the checksum of its block so far."""
+        if segment.starts_block:
+            self.close_block()
+        block, count = self.block, segment.end - segment.first
+        if block is None:
+            assert segment.starts_block
+            crc = crc32c(data)
+            self.block = BlockRow(
+                segment.first, segment.position, segment.size, crc, segment.last_time_us, count
+            )
+            return crc
+        crc = crc32c(data, block.crc)
+        time_us = max(block.last_time_us, segment.last_time_us)
+        self.block = BlockRow(
+            block.base_offset,
+            block.position,
+            block.size + segment.size,
+            crc,
+            time_us,
+            block.records + count,
+        )
+        return crc
+
+
+class LedgerWriter:
+    """State of the storage thread. `handle` is its only entrance."""
+
+    def __init__(
+        self,
+        config: LedgerConfig,
+        store: LedgerStore,
+        post: Callable[[Callable[[], None]], None],
+        on_report: Callable[[Report], None],
+        on_tick: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._post = post
+        self._on_report = on_report
+        self._on_tick = on_tick
+        self._unsynced: dict[LedgerRef, _Unsynced] = {}
+        self._written: list[Written] = []
+        self._written_bytes = 0
+        self._failure: DanubiusError | None = None
+        self._must_rewrite = False
+        self._now_ns = 0
+        self._tick_at_ns = 0
+        self._retry_at_ns = 0
+        self._retry_ms = config.retry_ms
+
+    def handle(self, jobs: list[Job], now_ns: int) -> int:
+        """Do the jobs, and what is due; the time to be called again."""
+        self._now_ns = now_ns
+        for job in jobs:
+            match job:
+                case WriteJob():
+                    self._accept(job)
+                case SyncJob():
+                    self._sync(job)
+                case DeleteJob():
+                    self._delete(job)
+        if self._failure is not None and now_ns >= self._retry_at_ns:
+            self._retry()
+        self._report()
+        if now_ns >= self._tick_at_ns:
+            self._tick_at_ns = now_ns + self._config.flush_interval_ms * 1_000_000
+            self._post(self._on_tick)
+        return (
+            self._tick_at_ns if self._failure is None else min(self._tick_at_ns, self._retry_at_ns)
+        )
+
+    def _accept(self, job: WriteJob) -> None:
+        ledger = self._unsynced.get(job.ref)
+        if ledger is None:
+            ledger = self._unsynced[job.ref] = _Unsynced(job)
+        ledger.pending.extend(job.segments)
+        ledger.is_sealing = ledger.is_sealing or job.seal
+        if self._failure is not None:
+            # It waits for the retry: a full disk is not asked again for every topic.
+            return
+        try:
+            self._write(ledger)
+        except DanubiusError as error:
+            self._fail(error)
+
+    def _write(self, ledger: _Unsynced) -> None:
+        pending = ledger.pending
+        while pending:
+            if not ledger.is_created:
+                self._store.create(ledger.ref, ledger.header)
+                ledger.is_created = True
+            segments: list[Segment] = []
+            size = 0
+            for segment in pending:
+                if segments and size + segment.size > WRITE_BYTES:
+                    break
+                segments.append(segment)
+                size += segment.size
+            # One copy, on purpose: the checksum needs contiguous bytes, and the cache keeps them
+            # instead of many small buffers.
+            data = [b"".join(segment.buffers) for segment in segments]
+            self._store.append(ledger.ref, segments[0].position, data)
+            for segment, content in zip(segments, data, strict=True):
+                pending.popleft()
+                self._written.append(Written(segment, content, ledger.add(segment, content)))
+            self._written_bytes += size
+            if self._written_bytes >= WRITE_BYTES or len(self._written) >= REPORT_SEGMENTS:
+                self._report()
+
+    def _sync(self, job: SyncJob) -> None:
+        error: DanubiusError | None = None
+        try:
+            self._write_everything()
+            self._sync_everything()
+        except DanubiusError as caught:
+            error = caught
+            self._fail(caught)
+        self._report()
+        self._post(functools.partial(job.on_done, error))
+
+    def _write_everything(self) -> None:
+        for ledger in self._unsynced.values():
+            self._write(ledger)
+        self._recover()
+
+    def _sync_everything(self) -> None:
+        for ledger in self._unsynced.values():
+            ledger.close_block()
+            if self._must_rewrite:
+                self._rewrite(ledger)
+            if ledger.rows:
+                rows = b"".join(map(encode_row, ledger.rows))
+                self._store.append_index(ledger.ref, ledger.header, ledger.rows_at, rows)
+        if self._unsynced:
+            self._must_rewrite = True
+            self._store.sync(self._unsynced.keys())
+        self._must_rewrite = False
+        sealed = [ref for ref, ledger in self._unsynced.items() if ledger.is_sealing]
+        self._unsynced.clear()
+        for ref in sealed:
+            self._store.seal(ref)
+
+    def _rewrite(self, ledger: _Unsynced) -> None:
+        """Write again what a failed sync may have lost, if the system still shows it intact."""
+        if ledger.rows_at == 0:
+            self._store.append(ledger.ref, 0, [encode_header(ledger.header)])
+        for row in ledger.rows:
+            data = self._store.read(ledger.ref, row.position, row.size)
+            if crc32c(data) != row.crc:
+                raise StorageFailed(
+                    f"the disk lost messages {row.base_offset} to {row.end_offset - 1} of topic id "
+                    f"{ledger.ref.topic_id} before they were synced; the journal still has them: "
+                    "check the disk and restart the broker"
+                )
+            self._store.append(ledger.ref, row.position, [data])
+
+    def _delete(self, job: DeleteJob) -> None:
+        for ref in job.refs:
+            ledger = self._unsynced.pop(ref, None)
+            if ledger is not None:
+                self._written.extend(Written(segment, None, 0) for segment in ledger.pending)
+        try:
+            if job.topic_id is not None:
+                self._store.delete_topic(job.topic_id)
+            else:
+                for ref in job.refs:
+                    self._store.delete(ref)
+        except DanubiusError as error:
+            # Left-over files are found and removed at the next start.
+            log.warning("ledger files not deleted", extra={"error": str(error)})
+
+    def _retry(self) -> None:
+        try:
+            self._write_everything()
+        except DanubiusError as error:
+            self._fail(error)
+
+    def _fail(self, error: DanubiusError) -> None:
+        if self._failure is None:
+            log.error("ledgers cannot be written", extra={"error": str(error)})
+        self._failure = error
+        self._retry_at_ns = self._now_ns + self._retry_ms * 1_000_000
+        self._retry_ms = min(2 * self._retry_ms, self._config.retry_max_ms)
+        self._report_now()
+
+    def _recover(self) -> None:
+        self._retry_ms = self._config.retry_ms
+        if self._failure is not None:
+            log.info("ledgers can be written again")
+            self._failure = None
+            self._report_now()
+
+    def _report(self) -> None:
+        if self._written:
+            self._report_now()
+
+    def _report_now(self) -> None:
+        report = Report(self._written, self._failure)
+        self._written = []
+        self._written_bytes = 0
+        self._post(functools.partial(self._on_report, report))

@@ -1,0 +1,239 @@
+"""A real broker in a process of its own: started, killed, restarted and read from the outside.
+
+The port is chosen below the kernel's ephemeral range, so that a client that dials a dead broker again and again can
+never be connected to itself, and a restart always finds its port free. Every broker ever started is in `STARTED`
+until its owner forgets it: a failing test shows their logs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
+READY: Final = re.compile(
+    r"^danubius ready: danube://([^\s:]+):(\d+)\s+http://[^\s:]+:(\d+)\s+data (.+)$"
+)
+START_SECONDS_MAX: Final = 20.0
+STOP_SECONDS_MAX: Final = 15.0
+LOG_TAIL_CHARACTERS: Final = 8_000
+
+STARTED: list[BrokerProcess] = []
+
+
+class BrokerNotReady(Exception):
+    """The broker ended, or did not say that it is ready, before the deadline."""
+
+
+@dataclass
+class Exit:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child: the sources under test, output without delay, no colours, no stray settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DANUBIUS_")}
+    return kept | {
+        "PYTHONPATH": str(SOURCE),
+        "PYTHONUNBUFFERED": "1",
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+    }
+
+
+def run_command(*arguments: str, stdin: str | None = None, timeout_s: float = 30.0) -> Exit:
+    """Run `danubius ARGUMENTS` to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "danubius", *arguments],
+        input=stdin if stdin is not None else "",
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=environment(),
+        check=False,
+    )
+    return Exit(done.returncode, done.stdout, done.stderr)
+
+
+def free_port() -> int:
+    """A port that nobody listens on, outside the ephemeral range."""
+    dice = random.Random(os.urandom(8))
+    for _ in range(200):
+        port = dice.randrange(12_000, 31_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise BrokerNotReady("no free port found")
+
+
+@dataclass
+class BrokerProcess:
+    """One broker on one data directory; `start` after `kill` or `stop` is a restart on the same ports."""
+
+    data_dir: Path
+    options: Sequence[str] = ()
+    port: int = 0
+    http_port: int = 0
+    _process: subprocess.Popen[str] | None = None
+    _lines: list[str] = field(default_factory=list[str])
+    _ready: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
+
+    def __post_init__(self) -> None:
+        self.port = self.port or free_port()
+        self.http_port = self.http_port or free_port()
+
+    @property
+    def url(self) -> str:
+        return f"danube://127.0.0.1:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start the process without waiting for it to be ready."""
+        assert not self.is_running
+        self._reap()
+        self._ready.clear()
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "danubius", "standalone",
+                "--data-dir", str(self.data_dir),
+                "--port", str(self.port),
+                "--http-port", str(self.http_port),
+                *self.options,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(),
+        )  # fmt: skip
+        if self not in STARTED:
+            STARTED.append(self)
+        reader = threading.Thread(target=self._read_output, args=(self._process,), daemon=True)
+        reader.start()
+        self._threads.append(reader)
+
+    def start(self) -> BrokerProcess:
+        """Start the process and wait until it says that it is ready."""
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        limit = time.monotonic() + START_SECONDS_MAX
+        while not self._ready.wait(0.02):
+            if not self.is_running:
+                self._reap()
+                if self._ready.is_set():
+                    break
+                raise BrokerNotReady(
+                    f"the broker ended with code {self.exit_code}:\n{self.log_tail()}"
+                )
+            if time.monotonic() > limit:
+                raise BrokerNotReady(f"not ready after {START_SECONDS_MAX} s:\n{self.log_tail()}")
+
+    def kill(self) -> None:
+        """End it at once with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._reap()
+
+    def stop(self) -> int:
+        """Ask it to stop and return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        self._reap()
+        return self._process.returncode
+
+    def wait_exit(self, timeout_s: float = STOP_SECONDS_MAX) -> int:
+        """Wait until it ends by itself."""
+        assert self._process is not None
+        self._process.wait(timeout_s)
+        self._reap()
+        return self._process.returncode
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.returncode
+
+    def log(self) -> str:
+        """Everything it printed, over all its lives."""
+        return "".join(self._lines)
+
+    def log_tail(self) -> str:
+        return self.log()[-LOG_TAIL_CHARACTERS:]
+
+    def rss_bytes(self) -> int:
+        """The memory it holds now."""
+        return self._status_kib("VmRSS") * 1024
+
+    def rss_peak_bytes(self) -> int:
+        """The most memory that it ever held in this life."""
+        return self._status_kib("VmHWM") * 1024
+
+    def reset_rss_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def _status_kib(self, name: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1])
+        raise AssertionError(f"no {name} for process {self.pid}")
+
+    def _read_output(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._lines.append(line)
+            match = READY.match(line.rstrip("\n"))
+            if match is not None:
+                self.port, self.http_port = int(match[2]), int(match[3])
+                self._ready.set()
+
+    def _reap(self) -> None:
+        for thread in self._threads:
+            thread.join(5.0)
+        self._threads.clear()
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()

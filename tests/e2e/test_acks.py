@@ -1,0 +1,298 @@
+"""Acknowledgements of every kind, and what comes again without one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import danubius
+from e2e.traffic import collect, nothing_comes, numbered, payloads, take
+
+if TYPE_CHECKING:
+    from danubius import Client, Message
+    from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
+
+
+async def fill(client: Client, topic: str, count: int) -> None:
+    async with client.producer(topic) as producer:
+        await producer.send_many(numbered(count))
+
+
+async def left_over(client: Client, topic: str, count: int) -> list[Message]:
+    """What a new consumer of subscription `s` gets: exactly this many."""
+    async with client.consumer(topic, subscription="s", type="shared") as consumer:
+        messages = await take(consumer, count)
+        await nothing_comes(consumer, 0.15)
+    return sorted(messages, key=lambda m: m.offset)
+
+
+async def test_individual_acks_in_any_order_leave_only_the_others(
+    broker: BrokerProcess, topic: str
+) -> None:
+    acked = {7, 2, 9, 3, 0}
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 10)
+        async with client.consumer(
+            topic, subscription="s", type="shared", start="earliest"
+        ) as consumer:
+            messages = {m.offset: m for m in await take(consumer, 10)}
+            for offset in (7, 2, 9, 3, 0):
+                await consumer.ack(messages[offset])
+        again = await left_over(client, topic, 5)
+    assert [m.offset for m in again] == sorted(set(range(10)) - acked)
+
+
+async def test_cumulative_ack_covers_everything_up_to_and_with_it(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 100)
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            messages = await take(consumer, 100)
+            await consumer.ack_cumulative(messages[59])
+        again = await left_over(client, topic, 40)
+    assert [m.offset for m in again] == list(range(60, 100))
+
+
+async def test_batch_ack_covers_the_batch(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send_many(numbered(50))
+            await producer.send_many(numbered(30, 50))
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            batch = await consumer.receive_batch()
+            rest = 80 - len(batch)
+            assert list(batch.payloads) == numbered(len(batch))
+            await consumer.ack(batch)
+        again = await left_over(client, topic, rest)
+    assert [m.offset for m in again] == list(range(80 - rest, 80))
+
+
+async def test_ack_is_idempotent_and_below_the_floor_is_ignored(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 10)
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            messages = await take(consumer, 10)
+            await consumer.ack_cumulative(messages[6])
+            await consumer.ack(messages[2])
+            await consumer.ack(messages[2])
+            await consumer.ack_cumulative(messages[4])
+        again = await left_over(client, topic, 3)
+    assert [m.offset for m in again] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+async def test_acks_outlive_the_broker(
+    start_broker: StartBroker, topic: str, is_killed: bool
+) -> None:
+    """Close confirms the acks, so neither a stop nor kill -9 brings one of them back."""
+    broker = start_broker()
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 100)
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            messages = await take(consumer, 100)
+            await consumer.ack_cumulative(messages[49])
+            for message in messages[60:80:2]:
+                await consumer.ack(message)
+    if is_killed:
+        broker.kill()
+    else:
+        assert broker.stop() == 0
+    broker.start()
+    async with danubius.connect(broker.url) as client:
+        again = await left_over(client, topic, 40)
+    assert [m.offset for m in again] == [*range(50, 60), *range(61, 80, 2), *range(80, 100)]
+
+
+async def test_nack_brings_it_again_with_a_count(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 1)
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            counts: list[int] = []
+            for _ in range(4):
+                [message] = await take(consumer, 1)
+                counts.append(message.redelivery_count)
+                await consumer.nack(message)
+    assert counts == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key-shared"])
+async def test_nack_with_delay_waits_and_others_go_on(
+    broker: BrokerProcess, topic: str, kind: str
+) -> None:
+    delay = 0.8
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", type=kind, start="earliest") as consumer,  # pyright: ignore[reportArgumentType] - a str of the four
+    ):
+        await producer.send(b"again, later", key=b"a")
+        [message] = await take(consumer, 1)
+        began = time.monotonic()
+        await consumer.nack(message, delay=delay)
+        await producer.send(b"other", key=b"b")
+        [other] = await take(consumer, 1, within_s=delay)
+        await consumer.ack(other)
+        assert other.payload == b"other"
+        assert time.monotonic() - began < delay
+        [again] = await take(consumer, 1, within_s=delay + 2.0)
+        waited = time.monotonic() - began
+    assert again.payload == b"again, later"
+    assert again.redelivery_count == 1
+    assert delay - 0.05 <= waited < delay + 1.0
+
+
+async def test_nack_of_a_batch_brings_all_of_it_again(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 40)
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            batch = await consumer.receive_batch()
+            assert len(batch) == 40
+            await consumer.nack(batch)
+            again = await consumer.receive_batch()
+    assert list(again.payloads) == numbered(40)
+    assert again.redelivery_count == 1
+
+
+async def test_ack_timeout_brings_it_again(broker: BrokerProcess, topic: str) -> None:
+    """What is not acknowledged in time comes again with a count; what was acknowledged does not."""
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 10)
+        async with client.consumer(
+            topic, subscription="s", type="shared", start="earliest", ack_timeout=0.5
+        ) as consumer:
+            began = time.monotonic()
+            messages = await take(consumer, 10)
+            for message in messages[::2]:
+                await consumer.ack(message)
+            again = await take(consumer, 5, within_s=4.0)
+            waited = time.monotonic() - began
+            for message in again:
+                await consumer.ack(message)
+            await nothing_comes(consumer, 0.8)
+    assert sorted(m.offset for m in again) == [1, 3, 5, 7, 9]
+    assert {m.redelivery_count for m in again} == {1}
+    assert 0.4 < waited < 3.0
+
+
+async def test_ack_timeout_hands_over_to_another_consumer(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic)
+        async with client.consumer(
+            topic, subscription="s", type="shared", start="earliest", ack_timeout=0.4, name="stuck",
+            prefetch_messages=4,
+        ) as stuck:  # fmt: skip
+            await fill(client, topic, 4)
+            await take(stuck, 4)
+            async with client.consumer(
+                topic, subscription="s", type="shared", name="fresh"
+            ) as fresh:
+                offsets: set[int] = set()
+                async with asyncio.timeout(8.0):
+                    while offsets != {0, 1, 2, 3}:
+                        message = await fresh.receive()
+                        offsets.add(message.offset)
+                        await fresh.ack(message)
+    assert offsets == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover"])
+async def test_redelivery_after_disconnect_comes_first_and_in_order(
+    broker: BrokerProcess, topic: str, kind: str
+) -> None:
+    """Old before new, each with its count, and only what was not acknowledged."""
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 30)
+        async with client.consumer(
+            topic,
+            subscription="s",
+            type=kind,  # pyright: ignore[reportArgumentType] - a str of the four
+            start="earliest",
+        ) as first:
+            messages = await take(first, 30)
+            await first.ack_cumulative(messages[9])
+            await first.ack(messages[20])
+        await fill(client, topic, 5)
+        async with client.consumer(topic, subscription="s", type=kind) as second:  # pyright: ignore[reportArgumentType] - a str of the four
+            again = await take(second, 24)
+    assert [m.offset for m in again] == [*range(10, 20), *range(21, 35)]
+    assert [m.redelivery_count for m in again] == [1] * 19 + [0] * 5
+
+
+async def test_shared_redelivers_a_lost_consumers_messages_to_the_others(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic)
+        async with client.consumer(
+            topic, subscription="s", type="shared", start="earliest"
+        ) as stays:
+            async with danubius.connect(broker.url) as lost_client:
+                lost = lost_client.consumer(topic, subscription="s", type="shared", name="lost")
+                async with lost:
+                    await fill(client, topic, 100)
+                    held = await take(lost, 1)
+                    assert held
+            [received] = await collect([stays], 100)
+    assert sorted(m.offset for m in received) == list(range(100))
+    assert held[0].offset in {m.offset for m in received if m.redelivery_count == 1}
+
+
+async def test_receive_with_timeout_says_so(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic)
+        async with client.consumer(topic, subscription="s") as consumer:
+            with pytest.raises(danubius.DanubiusError) as caught:
+                await consumer.receive(timeout=0.05)
+    assert caught.value.code == 504
+
+
+async def test_receive_batch_is_bounded_by_max_messages(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 100)
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            sizes: list[int] = []
+            received: list[bytes] = []
+            while len(received) < 100:
+                batch = await consumer.receive_batch(max_messages=30)
+                sizes.append(len(batch))
+                received += list(batch.payloads)
+                await consumer.ack(batch)
+        async with client.consumer(topic, subscription="s") as consumer:
+            await nothing_comes(consumer, 0.1)
+    assert max(sizes) <= 30
+    assert received == numbered(100)
+
+
+async def test_received_batch_is_columnar(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send_many(
+                [b"a", b"", b"c"],
+                keys=[b"k", None, b""],
+                attributes=[{"x": "1"}, None, {"y": "2", "z": "ü"}],
+            )
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            batch = await consumer.receive_batch()
+            table = batch.to_arrow()
+    assert list(batch.payloads) == [b"a", b"", b"c"]
+    assert list(batch.keys) == [b"k", None, b""]
+    assert list(batch.offsets) == [0, 1, 2]
+    assert table.column("payload").to_pylist() == [b"a", b"", b"c"]
+    assert table.column("key").to_pylist() == [b"k", None, b""]
+    assert table.column("offset").to_pylist() == [0, 1, 2]
+    assert set(table.column("topic").to_pylist()) == {topic}
+    assert [dict(pairs or []) for pairs in table.column("attributes").to_pylist()] == [
+        {"x": "1"},
+        {},
+        {"y": "2", "z": "ü"},
+    ]
+    assert payloads(list(batch.messages())) == [b"a", b"", b"c"]

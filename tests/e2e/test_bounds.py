@@ -1,0 +1,119 @@
+"""What may not grow with the backlog: memory, and the time of a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import danubius
+from e2e.traffic import numbered, payloads, read_all
+
+if TYPE_CHECKING:
+    from e2e.conftest import StartBroker
+
+MIB: Final = 1024 * 1024
+BACKLOG_BYTES: Final = 600 * MIB
+MESSAGE_BYTES: Final = 10_000
+CHUNK: Final = 500
+
+
+@pytest.mark.timeout(120)
+async def test_backlog_far_beyond_the_cache(start_broker: StartBroker, topic: str) -> None:
+    """600 MiB behind a 32 MiB cache: written, read back whole and in order, and found again after kill -9.
+
+    Memory stays under 320 MiB all the time, and the restart takes seconds whatever the history is.
+    """
+    broker = start_broker("--cache-bytes", "32MiB")
+    total = BACKLOG_BYTES // MESSAGE_BYTES // CHUNK * CHUNK
+    filler = bytes(MESSAGE_BYTES - 8)
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic, durability="written") as producer, asyncio.timeout(60.0):
+            for at in range(0, total, CHUNK):
+                await producer.send_many(
+                    [number.to_bytes(8, "little") + filler for number in range(at, at + CHUNK)]
+                )
+        seen = 0
+        async with (
+            asyncio.timeout(30.0),
+            client.consumer(topic, subscription="s", start="earliest") as consumer,
+        ):
+            while seen < total:
+                batch = await consumer.receive_batch()
+                for payload in batch.payloads:
+                    assert payload[:8] == seen.to_bytes(8, "little")
+                    seen += 1
+                await consumer.ack(batch)
+    assert broker.rss_peak_bytes() < 320 * MIB, (
+        f"{broker.rss_peak_bytes() / MIB:.0f} MiB at the most"
+    )
+
+    broker.kill()
+    began = time.monotonic()
+    await asyncio.to_thread(broker.start)
+    assert time.monotonic() - began < 8.0
+    assert broker.stop() == 0
+    began = time.monotonic()
+    await asyncio.to_thread(broker.start)
+    assert time.monotonic() - began < 3.0, "after a clean stop there is nothing to replay"
+    async with danubius.connect(broker.url) as client:
+        described = await client.describe_topic(topic)
+        assert described.summary.end_offset == total
+        tail = await read_all(client, topic, total - 10)
+    assert [message.payload[:8] for message in tail] == [
+        number.to_bytes(8, "little") for number in range(total - 10, total)
+    ]
+    assert broker.rss_peak_bytes() < 200 * MIB
+
+
+async def test_retention_by_size_frees_what_was_acknowledged(
+    start_broker: StartBroker, topic: str
+) -> None:
+    """Unacknowledged messages are never dropped, whatever the retention says."""
+    broker = start_broker()
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic, retention_bytes=0)
+        async with client.consumer(topic, subscription="s", start="earliest"):
+            pass
+        async with client.producer(topic) as producer:
+            await producer.send_many(numbered(1_000))
+    assert broker.stop() == 0
+    broker.start()
+    async with danubius.connect(broker.url) as client:
+        assert payloads(await read_all(client, topic)) == numbered(1_000)
+
+
+@pytest.mark.timeout(60)
+async def test_ledgers_that_every_cursor_passed_are_deleted(
+    start_broker: StartBroker, topic: str
+) -> None:
+    """With no retention, what all subscriptions acknowledged goes; offsets go on and old ones are out of range."""
+    broker = start_broker()
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic, retention_bytes=0)
+        async with client.producer(topic) as producer:
+            await producer.send_many(numbered(1_000))
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            seen = 0
+            while seen < 1_000:
+                batch = await consumer.receive_batch()
+                await consumer.ack(batch)
+                seen += len(batch)
+    assert broker.stop() == 0
+    broker.start()
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic) as producer:
+            receipt = await producer.send(b"next")
+        assert receipt.offset == 1_000
+        start = 0
+        async with asyncio.timeout(30.0):
+            while start == 0:
+                start = (await client.describe_topic(topic)).summary.start_offset
+                await asyncio.sleep(0.1)
+        assert start == 1_000
+        assert payloads(await read_all(client, topic, start)) == [b"next"]
+        with pytest.raises(danubius.DanubiusError, match="1000") as caught:
+            await read_all(client, topic, 5)
+        assert caught.value.code == 203

@@ -1,0 +1,163 @@
+"""A disk that is full or fails: clear retryable errors, reading goes on, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import danubius
+from e2e.traffic import collect, payloads, read_all, take
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
+
+MIB: Final = 1024 * 1024
+STORAGE_FULL = 502
+STORAGE_FAILED = 503
+
+
+@contextmanager
+def failing_writes(broker: BrokerProcess) -> Generator[None]:
+    """Let the kernel refuse every write of the broker beyond the first 4 KiB of any file."""
+    _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (4_096, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+@contextmanager
+def small_disk(size_mib: int) -> Generator[Path]:
+    """A file system of its own that can really be full."""
+    path = Path(tempfile.mkdtemp(prefix="danubius-small-disk-"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "none", str(path)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        path.rmdir()
+        pytest.skip("mounting a small file system is not permitted here")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+        path.rmdir()
+
+
+def fill(directory: Path) -> Path:
+    """Take all the room that is left."""
+    filler = directory / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(64 * 1024))
+        except OSError:
+            return filler
+
+
+@pytest.mark.timeout(60)
+async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -> None:
+    """Publishes fail with a retryable storage error; reads, live topics and old messages go on; then it recovers."""
+    broker = start_broker()
+    live = f"{topic}-live"
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic, send_timeout=1.0, name="writer") as producer:
+            for number in range(20):
+                await producer.send(b"acknowledged %d" % number)
+            acked = [b"acknowledged %d" % number for number in range(20)]
+            async with (
+                client.producer(live, dispatch="non-reliable") as live_producer,
+                client.consumer(live, subscription="s") as live_consumer,
+            ):
+                with failing_writes(broker):
+                    with pytest.raises(danubius.DanubiusError) as caught:
+                        await producer.send(b"refused")
+                    assert caught.value.code in {STORAGE_FULL, STORAGE_FAILED}, caught.value
+                    assert caught.value.is_retryable
+                    assert payloads(await read_all(client, topic)) == acked
+                    await live_producer.send(b"live")
+                    assert payloads(await take(live_consumer, 1)) == [b"live"]
+                    async with client.consumer(
+                        topic, subscription="s", start="earliest"
+                    ) as consumer:
+                        assert payloads(await take(consumer, 20)) == acked
+        async with client.producer(topic, name="writer", send_timeout=20.0) as producer:
+            receipts = [await producer.send(b"after %d" % number) for number in range(10)]
+        stored = payloads(await read_all(client, topic))
+    assert [stored[receipt.offset] for receipt in receipts] == [b"after %d" % n for n in range(10)]
+    assert stored[:20] == acked
+    assert set(stored[20:-10]) <= {b"refused"}
+    broker.kill()
+    broker.start()
+    async with danubius.connect(broker.url) as client:
+        assert payloads(await read_all(client, topic)) == stored
+
+
+async def test_producer_waits_out_a_short_failure(start_broker: StartBroker, topic: str) -> None:
+    """The client's own retries carry a send over the failure: once, in order, without an error."""
+    broker = start_broker()
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(topic, send_timeout=30.0) as producer,
+    ):
+        await producer.send(b"before")
+        async with asyncio.timeout(15.0), asyncio.TaskGroup() as tasks:
+            with failing_writes(broker):
+                sends = [
+                    tasks.create_task(producer.send(b"during %d" % number)) for number in range(5)
+                ]
+                await asyncio.sleep(0.5)
+                assert not any(send.done() for send in sends)
+        messages = await read_all(client, topic)
+    assert payloads(messages) == [b"before", *(b"during %d" % number for number in range(5))]
+
+
+@pytest.mark.timeout(90)
+async def test_full_disk_is_survived(start_broker: StartBroker, topic: str) -> None:
+    """ENOSPC itself: StorageFull for publishers, reading goes on, and everything recovers when there is room."""
+    with small_disk(512) as disk:
+        broker = start_broker(data_dir=disk / "data")
+        async with danubius.connect(broker.url) as client:
+            async with client.producer(topic, send_timeout=2.0) as producer:
+                first = [b"first %d" % number for number in range(100)]
+                await producer.send_many(first)
+                filler = fill(disk)
+                stored = list(first)
+                with pytest.raises(danubius.DanubiusError) as caught:
+                    for number in range(700):
+                        payload = b"%d " % number + bytes(MIB)
+                        await producer.send(payload)
+                        stored.append(payload)
+                assert caught.value.code == STORAGE_FULL, caught.value
+                assert caught.value.is_retryable
+                async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+                    [received] = await collect([consumer], len(stored), is_acking=False)
+                assert payloads(received)[: len(stored)] == stored
+                assert broker.is_running
+                filler.unlink()
+            async with client.producer(topic, send_timeout=30.0) as producer:
+                receipt = await producer.send(b"there is room again")
+            messages = await read_all(client, topic)
+        assert payloads(messages)[: len(stored)] == stored
+        assert messages[receipt.offset].payload == b"there is room again"
+        assert [m.offset for m in messages] == list(range(len(messages)))
+        assert len(messages) <= len(stored) + 2
+        broker.kill()
+        broker.start()
+        async with danubius.connect(broker.url) as client:
+            assert payloads(await read_all(client, topic)) == payloads(messages)
+        broker.kill()
+        shutil.rmtree(disk / "data")

@@ -86,13 +86,12 @@ class _BrokerCollector(Collector):
         yield _gauge(
             "danubius_journal_size_bytes", "Journal since the last checkpoint.", journal.size_bytes
         )
-        yield _counter("danubius_journal_commits", "Group commits.", journal.commits)
-        yield _counter("danubius_journal_syncs", "fdatasync calls on the journal.", journal.syncs)
-        yield _counter(
-            "danubius_journal_sync_seconds",
-            "Time spent in fdatasync on the journal.",
-            journal.sync_seconds,
-        )
+        counters = journal.counters
+        yield _counter("danubius_journal_records", "Records journaled.", counters.records)
+        yield _counter("danubius_journal_bytes", "Bytes journaled.", counters.record_bytes)
+        yield _counter("danubius_journal_groups", "Group commits.", counters.groups)
+        yield _counter("danubius_journal_syncs", "fdatasync calls on the journal.", counters.syncs)
+        yield _counter("danubius_journal_failures", "Commits that failed.", counters.failures)
         yield _gauge("danubius_cache_bytes", "Tails of topics in memory.", ledgers.cached_bytes)
         yield _gauge(
             "danubius_dirty_bytes", "Committed bytes not yet in ledger files.", ledgers.dirty_bytes

@@ -7,10 +7,6 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from danubius.ledger.storage import LedgerStorage
-from danubius.wal.journal import Journal, JournalConfig
-from danubius.wal.snapshot import SnapshotStore
-
 from danubius.app.metrics import Metrics
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
@@ -21,11 +17,17 @@ from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
+from danubius.ledger.storage import LedgerStorage
 from danubius.model.limits import MIB
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles
+from danubius.wal.config import JournalConfig
+from danubius.wal.journal import Journal
+from danubius.wal.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from danubius.app.options import StandaloneOptions
     from danubius.errors import DanubiusError
     from danubius.runtime.clock import Clock
@@ -83,20 +85,20 @@ class Standalone:
 
     async def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
         directory = self._directory
+
+        def post(callback: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(callback)
+
         self._journal = Journal(self._journal_config, self._files, directory.journal)
         store = LocalLedgerStore(self._files, directory.ledgers)
-        self._ledgers = LedgerStorage(
-            self._ledger_config, store, self._clock, loop.call_soon_threadsafe
-        )
-        self._ledgers.start()
+        self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock)
         snapshots = SnapshotStore(self._files, directory.snapshots)
         self.broker = Broker(
             self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
         )
+        self._ledgers.on_relieved = self.broker.relieve
         position = await Recovery(self.broker, snapshots).run()
-        self._journal.start(
-            loop.call_soon_threadsafe, self.broker.on_committed, self.broker.on_failed
-        )
+        self._journal.start(post, self.broker.on_committed, self.broker.on_failed)
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
 
@@ -118,7 +120,7 @@ class Standalone:
         return f"http://{_dialable(self._options.host)}:{self.http_port}"
 
     def _problems(self) -> list[str]:
-        failures = [self._journal.failure, self._ledgers.failure]
+        failures = [self.broker.journal_failure, self._ledgers.failure]
         return [str(failure) for failure in failures if failure is not None]
 
     def _facts(self) -> dict[str, object]:

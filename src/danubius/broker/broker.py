@@ -8,11 +8,7 @@ from __future__ import annotations
 import bisect
 import functools
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
-
-from danubius.dispatch.pump import Pump
-from danubius.ledger.managed import ManagedLedger
-from danubius.ledger.ring import Ring
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeSet
@@ -32,7 +28,10 @@ from danubius.broker.subscription import Subscription
 from danubius.broker.tokens import EventToken
 from danubius.broker.topic import Topic
 from danubius.dispatch.core.subscription import SubscriptionCore
+from danubius.dispatch.pump import Pump
 from danubius.errors import DanubiusError, TopicExists, TopicNotFound
+from danubius.ledger.managed import ManagedLedger
+from danubius.ledger.ring import Ring
 from danubius.model.ids import (
     ConsumerId,
     Epoch,
@@ -52,14 +51,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from danubius.ledger.storage import LedgerStorage
-    from danubius.wal.journal import Journal
-
     from danubius.broker.config import BrokerConfig
     from danubius.ledger.entry import LedgerMeta
+    from danubius.ledger.storage import LedgerStorage
     from danubius.model.subscription import Position, SubscriptionType
-    from danubius.publish.journaling import JournalToken
     from danubius.runtime.clock import Clock
+    from danubius.wal.journal import Journal
 
 RETENTION_SLICES: Final = 10
 """Retention looks at one slice of the topics at a time, so that 10,000 of them never hold up the loop."""
@@ -93,6 +90,8 @@ class Broker:
         self.epoch = epoch
         self.next_id = 1
         self.committed_position = 0
+        self.journal_failure: DanubiusError | None = None
+        """Why the last append failed; None as soon as one succeeds."""
         self.topics: dict[TopicName, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
         self._next_consumer_id = 1
@@ -106,21 +105,22 @@ class Broker:
         self.messages_out = self.bytes_out = 0
 
     # ------------------------------------------------------------ the journal answers
+    # Its tokens are whatever `append` was given, which here is always a JournalToken.
 
-    def on_committed(self, tokens: list[JournalToken | None], end_position: int) -> None:
+    def on_committed(self, tokens: list[Any], end_position: int) -> None:
+        self.journal_failure = None
         for token in tokens:
-            if token is not None:
-                token.committed()
+            token.committed()
         self.committed_position = end_position
         self._notify_touched()
-        self._relieve()
+        self.relieve()
 
-    def on_failed(self, tokens: list[JournalToken | None], error: DanubiusError) -> None:
+    def on_failed(self, tokens: list[Any], error: DanubiusError) -> None:
+        self.journal_failure = error
         log.error("journal failed", extra={"appends": len(tokens), "error": str(error)})
         for token in tokens:
-            if token is not None:
-                token.failed(error)
-        self._relieve()
+            token.failed(error)
+        self.relieve()
 
     def journal_event(
         self,
@@ -156,7 +156,8 @@ class Broker:
     def pause_until_relieved(self, publisher: PausedPublisher) -> None:
         self._paused.add(publisher)
 
-    def _relieve(self) -> None:
+    def relieve(self) -> None:
+        """Read again from those who were held back, if there is room."""
         if not self._paused or self.journal.queued_bytes > self.config.publish_queue_bytes_max // 2:
             return
         if self.ledgers.is_congested and self.ledgers.failure is None:

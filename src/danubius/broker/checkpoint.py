@@ -10,8 +10,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.ledger.managed import ManagedLedger
-
+from danubius.broker.broker import RETENTION_SLICES
 from danubius.broker.snapshot import (
     BrokerSnapshot,
     ProducerState,
@@ -20,25 +19,25 @@ from danubius.broker.snapshot import (
     encode_snapshot,
 )
 from danubius.errors import DanubiusError, StorageFailed
+from danubius.ledger.managed import ManagedLedger
 from danubius.runtime.threads import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.wal.snapshot import SnapshotStore
-
     from danubius.broker.broker import Broker
     from danubius.broker.topic import Topic
+    from danubius.wal.snapshot import SnapshotStore
 
-TICK_S: Final = 1.0
-RETRY_TICKS: Final = 5
+TICK_MS: Final = 250
+RETRY_TICKS: Final = 20
 """After a failure the next attempt waits this many ticks."""
 
 log = logging.getLogger(__name__)
 
 
 class _Save:
-    """One snapshot on its way to disk."""
+    """One snapshot on its way to disk; answered with the position to which the journal may be trimmed."""
 
     __slots__ = ("on_saved", "position", "snapshot")
 
@@ -46,7 +45,7 @@ class _Save:
         self,
         position: int,
         snapshot: BrokerSnapshot,
-        on_saved: Callable[[DanubiusError | None], None],
+        on_saved: Callable[[int | DanubiusError], None],
     ) -> None:
         self.position = position
         self.snapshot = snapshot
@@ -75,7 +74,7 @@ class Checkpointer:
         self._last_position = recovered_position
         self._last_ns = self._broker.clock.monotonic_ns()
         self._worker.start()
-        self._broker.loop.call_later(TICK_S, self._tick)
+        self._broker.loop.call_later(TICK_MS / 1000, self._tick)
 
     def stop(self) -> None:
         """No further ticks; waits for a save under way."""
@@ -87,17 +86,18 @@ class Checkpointer:
             return
         self._ticks += 1
         broker = self._broker
-        if self._ticks % max(1, broker.config.retention_interval_ms // 1000 // 10) == 0:
+        slice_ms = broker.config.retention_interval_ms // RETENTION_SLICES
+        if self._ticks % max(1, slice_ms // TICK_MS) == 0:
             broker.trim_some()
         if self._is_due():
             self.run(_ignore)
-        broker.loop.call_later(TICK_S, self._tick)
+        broker.loop.call_later(TICK_MS / 1000, self._tick)
 
     def _is_due(self) -> bool:
         broker = self._broker
         if self._is_running or self._ticks < self._retry_tick:
             return False
-        if broker.journal.size_bytes >= broker.config.checkpoint_bytes:
+        if broker.committed_position - self._last_position >= broker.config.checkpoint_bytes:
             return True
         age_ms = (broker.clock.monotonic_ns() - self._last_ns) // 1_000_000
         return (
@@ -111,38 +111,38 @@ class Checkpointer:
         broker = self._broker
         position, snapshot = broker.committed_position, take_snapshot(broker)
 
-        def finished(error: DanubiusError | None) -> None:
-            self._finished(position, error)
-            on_done(error)
+        def saved(outcome: int | DanubiusError) -> None:
+            self._finished(position, outcome)
+            on_done(outcome if isinstance(outcome, DanubiusError) else None)
 
         def flushed(error: DanubiusError | None) -> None:
             if error is not None:
-                finished(error)
+                saved(error)
             else:
-                self._worker.put(_Save(position, snapshot, finished))
+                self._worker.put(_Save(position, snapshot, saved))
 
         broker.ledgers.flush(flushed)
 
-    def _finished(self, position: int, error: DanubiusError | None) -> None:
+    def _finished(self, position: int, outcome: int | DanubiusError) -> None:
         self._is_running = False
-        if error is not None:
+        if isinstance(outcome, DanubiusError):
             self._retry_tick = self._ticks + RETRY_TICKS
-            log.warning("checkpoint failed, will be tried again", extra={"error": str(error)})
+            log.warning("checkpoint failed, will be tried again", extra={"error": str(outcome)})
             return
         self._last_position = position
         self._last_ns = self._broker.clock.monotonic_ns()
         self.checkpoints += 1
-        self._broker.journal.trim(position)
+        self._broker.journal.trim(outcome)
         log.debug("checkpoint", extra={"position": position})
 
     def _save(self, saves: list[_Save], _now_ns: int) -> None:
         for save in saves:
-            error: DanubiusError | None = None
+            outcome: int | DanubiusError
             try:
-                self._snapshots.save(save.position, encode_snapshot(save.snapshot))
+                outcome = self._snapshots.save(save.position, encode_snapshot(save.snapshot))
             except DanubiusError as failure:
-                error = failure
-            self._broker.loop.call_soon_threadsafe(save.on_saved, error)
+                outcome = failure
+            self._broker.loop.call_soon_threadsafe(save.on_saved, outcome)
 
     def _crashed(self, saves: list[_Save], crash: BaseException) -> None:
         for save in saves:

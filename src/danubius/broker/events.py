@@ -16,7 +16,11 @@ EVENT_RECORD: Final = 2
 """Journal record kind of an event."""
 
 
-class TopicCreated(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+class Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag_field="fact"):
+    """Base of all events."""
+
+
+class TopicCreated(Fact, frozen=True, gc=False, tag=1):
     """A topic exists from here on."""
 
     topic_id: int
@@ -25,13 +29,13 @@ class TopicCreated(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     created_ms: int
 
 
-class TopicRemoved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+class TopicRemoved(Fact, frozen=True, gc=False, tag=2):
     """A topic is gone with all it held."""
 
     topic_id: int
 
 
-class ProducerStarted(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+class ProducerStarted(Fact, frozen=True, gc=False, tag=3):
     """A producer name began a new life."""
 
     topic_id: int
@@ -41,7 +45,7 @@ class ProducerStarted(msgspec.Struct, frozen=True, gc=False, array_like=True, ta
     resumed: bool
 
 
-class SubscriptionCreated(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
+class SubscriptionCreated(Fact, frozen=True, gc=False, tag=4):
     """A subscription exists from here on, and owes everything from `floor`."""
 
     topic_id: int
@@ -51,7 +55,7 @@ class SubscriptionCreated(msgspec.Struct, frozen=True, gc=False, array_like=True
     floor: int
 
 
-class SubscriptionRetyped(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
+class SubscriptionRetyped(Fact, frozen=True, gc=False, tag=5):
     """An idle subscription was taken up with another type."""
 
     topic_id: int
@@ -59,14 +63,14 @@ class SubscriptionRetyped(msgspec.Struct, frozen=True, gc=False, array_like=True
     type: SubscriptionType
 
 
-class SubscriptionRemoved(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
+class SubscriptionRemoved(Fact, frozen=True, gc=False, tag=6):
     """A subscription is gone; what it had not acknowledged no longer holds ledgers back."""
 
     topic_id: int
     subscription_id: int
 
 
-class RangesAcked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
+class RangesAcked(Fact, frozen=True, gc=False, tag=7):
     """Offsets [first, end) of these ranges were acknowledged."""
 
     topic_id: int
@@ -74,7 +78,7 @@ class RangesAcked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7)
     ranges: list[tuple[int, int]]
 
 
-class LogTrimmed(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
+class LogTrimmed(Fact, frozen=True, gc=False, tag=8):
     """Ledgers wholly below this offset may be deleted."""
 
     topic_id: int

@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
-from danubius.ledger.managed import ManagedLedger
 
 from danubius.ack.core.cursor import Cursor
 from danubius.broker.events import (
@@ -26,6 +25,7 @@ from danubius.broker.events import (
 from danubius.broker.snapshot import BrokerSnapshot, TopicState, decode_snapshot
 from danubius.errors import DanubiusError, DataDirectoryDamaged
 from danubius.ledger.entry import Entry
+from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import Epoch, Offset, ProducerId, TopicId
 from danubius.model.limits import MIB
 from danubius.publish.core.sequencer import Producer, Run
@@ -33,11 +33,10 @@ from danubius.publish.journaling import BATCH_RECORD
 from danubius.record.batch import read_header
 
 if TYPE_CHECKING:
-    from danubius.wal.journal import JournalRecord
-    from danubius.wal.snapshot import SnapshotStore
-
     from danubius.broker.broker import Broker
     from danubius.broker.topic import Topic
+    from danubius.wal.journal import JournalRecord
+    from danubius.wal.snapshot import SnapshotStore
 
 YIELD_BYTES: Final = 8 * MIB
 """Replay lets the flusher's answers in after this many bytes."""
@@ -64,6 +63,7 @@ class Recovery:
             position, snapshot = stored[0], _decode(stored[1])
         broker = self._broker
         broker.ledgers.recover_files({t.topic_id: t.ledgers for t in snapshot.topics})
+        broker.ledgers.start()
         broker.next_id = snapshot.next_id
         for state in snapshot.topics:
             self._restore(state)

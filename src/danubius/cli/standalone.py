@@ -58,7 +58,8 @@ def standalone(
     It prints one line when it is ready, and stops cleanly on Ctrl-C or SIGTERM.
     """  # \b belongs to the epilog
     try:
-        from danubius.app.main import StandaloneOptions, run_standalone
+        from danubius.app.main import run_standalone
+        from danubius.app.options import StandaloneOptions
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("danubius"):
             raise

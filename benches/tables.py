@@ -1,0 +1,119 @@
+"""Rows of a comparison, as a table for the terminal and as Markdown for docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import msgspec
+
+from danubius.cli.bench.report import label
+from danubius.cli.bench.work import Measurement, Work
+from danubius.cli.output import print_table
+
+_SIDES = (
+    ("danubius", "synced"),
+    ("redis", "synced"),
+    ("nats", "synced"),
+    ("danubius", "written"),
+    ("redis", "written"),
+    ("nats", "written"),
+)
+_HEADINGS = (
+    "work",
+    "Danubius synced",
+    "Redis fsync always",
+    "NATS sync always",
+    "Danubius written",
+    "Redis as it comes",
+    "NATS as it comes",
+    "synced ÷ Redis as it comes",
+    "synced ÷ NATS as it comes",
+)
+_START, _END = "<!-- results: written by make bench -->", "<!-- end of results -->"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One kind of work and what every side made of it."""
+
+    work: Work
+    cells: dict[tuple[str, str], Measurement]
+
+
+class Table(msgspec.Struct, frozen=True):
+    """What docs/benchmarks.md shows."""
+
+    rows: list[Row]
+    command: str
+    versions: dict[str, str]
+
+
+def print_rows(rows: list[Row]) -> None:
+    print_table([heading.upper() for heading in _HEADINGS], [_texts(row) for row in rows])
+
+
+def markdown(document: str, table: Table) -> str:
+    """The document with the table between its two marks replaced."""
+    before, found, rest = document.partition(_START)
+    _, ended, after = rest.partition(_END)
+    if not found or not ended:
+        raise ValueError(f"docs/benchmarks.md lacks {_START} or {_END}")
+    return f"{before}{_START}\n\n{_content(table)}\n{_END}{after}"
+
+
+def _content(table: Table) -> str:
+    lines = [
+        f"Command: `{table.command}`  ",
+        "Versions: " + ", ".join(f"{name} {number}" for name, number in table.versions.items()),
+        "",
+        "| " + " | ".join(_HEADINGS) + " |",
+        "|---" + "|---:" * (len(_HEADINGS) - 1) + "|",
+    ]
+    lines += ["| " + " | ".join(_texts(row)) + " |" for row in table.rows]
+    lines += [""]
+    lines += [
+        "| Danubius synced | CPU s broker / producer / consumers | broker memory, peak |",
+        "|---|---:|---:|",
+    ]
+    lines += [_resources(row) for row in table.rows if ("danubius", "synced") in row.cells]
+    return "\n".join(lines) + "\n"
+
+
+def _texts(row: Row) -> tuple[str, ...]:
+    cells = [_cell(row.cells.get(side)) for side in _SIDES]
+    ratios = [_ratio(row, "redis"), _ratio(row, "nats")]
+    return (_name(row), *cells, *ratios)
+
+
+def _name(row: Row) -> str:
+    any_cell = next(iter(row.cells.values()), None)
+    kind = label(any_cell) if any_cell else row.work.kind
+    size = f"{row.work.size} B"
+    backlog = row.cells.get(("danubius", "synced"))
+    if row.work.kind == "drain" and backlog is not None:
+        kind = f"drain {backlog.count * backlog.size / 1e9:.1f} GB"
+    return f"{kind}, {size}"
+
+
+def _cell(measured: Measurement | None) -> str:
+    if measured is None:
+        return "-"
+    doubt = "" if measured.is_exact else " (not exact)"
+    if measured.latency is not None:
+        return f"{measured.latency.p50:.2f} / {measured.latency.p99:.2f} ms{doubt}"
+    if measured.size >= 1000:
+        return f"{measured.messages_per_s:,.0f}/s, {measured.megabytes_per_s:.0f} MB/s{doubt}"
+    return f"{measured.messages_per_s:,.0f}/s{doubt}"
+
+
+def _ratio(row: Row, peer: str) -> str:
+    ours, theirs = row.cells.get(("danubius", "synced")), row.cells.get((peer, "written"))
+    if ours is None or theirs is None or ours.latency is not None:
+        return "-"
+    return f"{ours.messages_per_s / theirs.messages_per_s:.1f}"
+
+
+def _resources(row: Row) -> str:
+    cell = row.cells["danubius", "synced"]
+    memory = "-" if cell.rss_peak_mb is None else f"{cell.rss_peak_mb:.0f} MB"
+    if cell.rss_per_topic_kb is not None:
+        memory += f", {cell.rss_per_topic_kb:.1f} KB a topic"
+    cpu = f"{cell.cpu_broker_s} / {cell.cpu_producer_s} / {cell.cpu_consumer_s}"
+    return f"| {_name(row)} | {cpu} | {memory} |"

@@ -1,0 +1,392 @@
+"""Sockets for the native protocol: the glue between an asyncio transport and a sans-IO connection.
+
+One `StreamProtocol` serves the broker's edge and the client. Everything happens in callbacks on the loop; there
+is no task per connection.
+
+Invariants: all frames of one read are handed over before anything is written, and what was written meanwhile
+leaves in one call; no frame is handed over after the connection began to close, and `on_closed` is called exactly
+once, last; reading stops while any reason to pause stands; closing takes `CLOSE_TIMEOUT_S` at the most.
+
+Back-pressure: `on_pause_writing` says that the peer does not read what we write. The broker then stops reading from
+that peer (it must not take requests whose answers nobody reads). A client must go on reading, for if both ends
+waited for the other to read, neither would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar, cast, cast
+
+from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument
+
+Buffer = bytes | bytearray | memoryview
+
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
+"""Unsent bytes at which `on_pause_writing` is called: two large deliveries."""
+WRITE_LOW_BYTES: Final = 512 * 1024
+"""Unsent bytes at which `on_resume_writing` is called; not zero, so that the socket never runs dry."""
+CLOSE_TIMEOUT_S: Final = 2.0
+"""How long a closing connection may take to send what is left and to see the peer's end."""
+BACKLOG: Final = 1024
+
+_DISCARD_BYTES: Final = 64 * 1024
+
+Event = TypeVar("Event")
+EventOut = TypeVar("EventOut", covariant=True)
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class FrameSource(Protocol[EventOut]):
+    """The receiving side of a sans-IO connection."""
+
+    def get_buffer(self, size_hint: int) -> memoryview: ...
+    def buffer_updated(self, count: int) -> None: ...
+    def next_event(self) -> EventOut | None: ...
+    def receive_eof(self) -> None: ...
+
+
+def _nothing() -> None:
+    """Stand in for a callback that nobody asked for."""
+
+
+class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
+    """One connection: reads into the source, hands its events over, gathers writes.
+
+    `on_event` runs for each frame, `on_batch_end` once after all frames of one read. `on_protocol_error` is told why
+    the peer's bytes were refused, and may still write an answer; the connection is closed when it returns.
+    `on_closed` gets None after an orderly end, otherwise what went wrong.
+    """
+
+    __slots__ = (
+        "_discard",
+        "_flush_handle",
+        "_is_batching",
+        "_is_closing",
+        "_is_lost",
+        "_last_received_s",
+        "_loop",
+        "_on_batch_end",
+        "_on_closed",
+        "_on_connected",
+        "_on_event",
+        "_on_pause_writing",
+        "_on_protocol_error",
+        "_on_resume_writing",
+        "_outgoing",
+        "_outgoing_bytes",
+        "_pauses",
+        "_problem",
+        "_reaper",
+        "_source",
+        "_transport",
+        "is_writing_paused",
+    )
+
+    def __init__(  # noqa: PLR0913  # one callback per thing that can happen to a connection
+        self,
+        source: FrameSource[Event],
+        on_event: Callable[[Event], None],
+        *,
+        on_closed: Callable[[Exception | None], None],
+        on_protocol_error: Callable[[DanubiusError], None],
+        on_batch_end: Callable[[], None] | None = None,
+        on_pause_writing: Callable[[], None] = _nothing,
+        on_resume_writing: Callable[[], None] = _nothing,
+        on_connected: Callable[[], None] = _nothing,
+    ) -> None:
+        self._source = source
+        self._on_event = on_event
+        self._on_closed = on_closed
+        self._on_protocol_error = on_protocol_error
+        self._on_batch_end = on_batch_end or _nothing
+        self._on_pause_writing = on_pause_writing
+        self._on_resume_writing = on_resume_writing
+        self._on_connected = on_connected
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._outgoing: list[Buffer] = []
+        self._outgoing_bytes = 0
+        self._flush_handle: asyncio.Handle | None = None
+        self._reaper: asyncio.TimerHandle | None = None
+        self._pauses: set[str] = set()
+        self._discard: memoryview | None = None
+        self._problem: DanubiusError | None = None
+        self._is_batching = False
+        self._is_closing = False
+        self._is_lost = False
+        self._last_received_s = self._loop.time()
+        self.is_writing_paused = False
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None and not self._is_lost
+
+    @property
+    def is_closing(self) -> bool:
+        """True from the first sign of the end on; what is written then goes nowhere."""
+        return self._is_closing
+
+    @property
+    def is_reading_paused(self) -> bool:
+        """While true, silence of the peer says nothing about its health."""
+        return bool(self._pauses)
+
+    @property
+    def last_received_ns(self) -> int:
+        """When bytes last came, on the loop's clock."""
+        return int(self._last_received_s * 1e9)
+
+    @property
+    def write_buffer_size(self) -> int:
+        """Bytes written and not yet taken by the kernel."""
+        transport = self._transport
+        if transport is None or self._is_lost:
+            return 0
+        return self._outgoing_bytes + transport.get_write_buffer_size()
+
+    @property
+    def peer(self) -> str:
+        """The peer's address, for logs."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return f"{name[0]}:{name[1]}" if name else "unknown"
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Send the buffers in order, together with all else written in this read batch or loop turn.
+
+        They are not copied: their bytes must not change until they are sent.
+        """
+        if self._is_closing:
+            return
+        self._outgoing.extend(buffers)
+        self._outgoing_bytes += sum(map(len, buffers))
+        if self._outgoing_bytes >= WRITE_HIGH_BYTES and self._transport is not None:
+            self.flush()  # so that pause_writing is heard before much more is written
+        elif not self._is_batching and self._flush_handle is None:
+            self._flush_handle = self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Hand what was gathered to the transport now."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        transport = self._transport
+        if not self._outgoing or transport is None:
+            return
+        outgoing, self._outgoing = self._outgoing, []
+        self._outgoing_bytes = 0
+        if len(outgoing) == 1:
+            transport.write(outgoing[0])
+        else:
+            transport.writelines(outgoing)
+
+    # ------------------------------------------------------------ pausing and closing
+
+    def pause_reading(self, reason: str = "") -> None:
+        """Stop reading until `resume_reading(reason)`; frames already read are still handed over."""
+        if not self._pauses and self._transport is not None and not self._is_closing:
+            self._transport.pause_reading()
+        self._pauses.add(reason)
+
+    def resume_reading(self, reason: str = "") -> None:
+        """Withdraw one reason to pause; reading goes on when none is left."""
+        if reason not in self._pauses:
+            return
+        self._pauses.remove(reason)
+        if not self._pauses and self._transport is not None and not self._is_closing:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Send what was written, then end. Bounded in time; `on_closed` follows.
+
+        What the peer still sends is read and dropped: a socket closed over unread bytes is reset, and the reset can
+        overtake our last words.
+        """
+        if self._is_closing:
+            return
+        self.flush()
+        self._begin_closing()
+        transport = self._transport
+        if transport is None or self._is_lost:
+            return
+        if self._pauses:
+            transport.resume_reading()
+        transport.write_eof()
+
+    def abort(self) -> None:
+        """End at once; what was not sent is lost."""
+        self._outgoing.clear()
+        self._begin_closing()
+        if self._transport is not None and not self._is_lost:
+            self._transport.abort()
+
+    def _begin_closing(self) -> None:
+        self._is_closing = True
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        if self._reaper is None and self._transport is not None and not self._is_lost:
+            self._reaper = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+    # ------------------------------------------------------------ asyncio calls these
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not every loop's stream transports derive from asyncio.Transport: uvloop's do not.
+        stream = cast("asyncio.Transport", transport)
+        transport = self._transport = stream
+        _tune(transport.get_extra_info("socket"))
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        self._last_received_s = self._loop.time()
+        if self._is_closing:
+            transport.abort()
+            return
+        if self._pauses:
+            transport.pause_reading()
+        self._on_connected()
+        self.flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._is_closing:
+            if self._discard is None:
+                self._discard = memoryview(bytearray(_DISCARD_BYTES))
+            return self._discard
+        return self._source.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_closing:
+            return
+        self._last_received_s = self._loop.time()
+        self._source.buffer_updated(nbytes)
+        self._is_batching = True
+        try:
+            refusal = self._drain()
+            self._on_batch_end()
+        finally:
+            self._is_batching = False
+        if refusal is not None:
+            self._refuse(refusal)
+        elif self._outgoing:
+            self.flush()
+
+    def eof_received(self) -> bool:
+        if not self._is_closing:
+            self._end_source()
+            self.flush()
+            self._begin_closing()
+        return False  # the transport closes itself once it has sent what it holds
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._is_closing:
+            self._end_source()
+        self._is_lost = True
+        self._is_closing = True
+        self._outgoing.clear()
+        for handle in (self._flush_handle, self._reaper):
+            if handle is not None:
+                handle.cancel()
+        self._flush_handle = self._reaper = None
+        self._discard = None
+        self._on_closed(self._problem or _translate_loss(exc, self.peer))
+
+    def pause_writing(self) -> None:
+        self.is_writing_paused = True
+        self._on_pause_writing()
+
+    def resume_writing(self) -> None:
+        self.is_writing_paused = False
+        self._on_resume_writing()
+
+    # ------------------------------------------------------------ inside
+
+    def _drain(self) -> DanubiusError | None:
+        next_event, on_event = self._source.next_event, self._on_event
+        while not self._is_closing:
+            try:
+                event = next_event()
+            except DanubiusError as refusal:
+                return refusal
+            if event is None:
+                return None
+            on_event(event)
+        return None
+
+    def _refuse(self, refusal: DanubiusError) -> None:
+        self._problem = refusal
+        self._on_protocol_error(refusal)
+        self.close()
+
+    def _end_source(self) -> None:
+        """Tell the source that no more will come; half a frame is a loss, not a violation."""
+        self._source.receive_eof()
+        try:
+            self._source.next_event()
+        except DanubiusError as loss:
+            self._problem = loss
+
+
+def _tune(sock: socket.socket | None) -> None:
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _translate_loss(exc: Exception | None, peer: str) -> Exception | None:
+    if not isinstance(exc, OSError):
+        return exc
+    loss = BrokerUnavailable(f"the connection to {peer} was lost: {_reason(exc)}")
+    loss.__cause__ = exc
+    return loss
+
+
+def _reason(exc: OSError) -> str:
+    if isinstance(exc, socket.gaierror):
+        return exc.strerror or "the name has no address"
+    return os.strerror(exc.errno) if exc.errno else str(exc)
+
+
+class Listener:
+    """A listening socket. `close` stops accepting; connections live on."""
+
+    __slots__ = ("_server", "port")
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.port: int = server.sockets[0].getsockname()[1]
+        """The real port, also when 0 was asked for."""
+
+    def close(self) -> None:
+        self._server.close()
+
+
+async def listen(
+    host: str, port: int, factory: Callable[[], asyncio.BaseProtocol], *, backlog: int = BACKLOG
+) -> Listener:
+    """Accept connections; `factory` makes the protocol of each. Port 0 picks a free one."""
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(factory, host, port, backlog=backlog)
+    except OSError as problem:
+        raise InvalidArgument(f"cannot listen on {host}:{port}: {_reason(problem)}") from problem
+    return Listener(server)
+
+
+async def dial(host: str, port: int, factory: Callable[[], P], *, timeout_s: float) -> P:
+    """Connect, and return the connected protocol."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, protocol = await loop.create_connection(factory, host, port)
+    except TimeoutError as problem:
+        raise BrokerUnavailable(
+            f"no broker answered at {host}:{port} within {timeout_s:g} s"
+        ) from problem
+    except OSError as problem:
+        raise BrokerUnavailable(f"no broker at {host}:{port}: {_reason(problem)}") from problem
+    return protocol

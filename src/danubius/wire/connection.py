@@ -1,0 +1,353 @@
+"""One end of a connection, without the socket: bytes in, frames out; commands in, bytes out.
+
+    connection.receive_data(data)               # or get_buffer() and buffer_updated(count)
+    while (frame := connection.next_event()) is not None: ...
+    transport.writelines(connection.send(command, correlation_id, payload))
+
+Invariants: any cutting of the same bytes gives the same frames; a frame is refused as soon as the bytes that
+condemn it are there, and before memory is set aside for its payload; after one refusal nothing more is received, while the
+broker can still say why. Only DanubiusError leaves come out of the receiving side. What the handshake says is the
+caller's business, its order is enforced here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from danubius.errors import (
+    BrokerUnavailable,
+    DanubiusError,
+    InvariantViolation,
+    MessageTooLarge,
+    ProtocolViolation,
+    UnsupportedVersion,
+)
+from danubius.model.limits import FRAME_BYTES_MAX, FRAME_META_BYTES_MAX
+from danubius.wire.codec import COMMANDS, decode_command, encode_command
+from danubius.wire.commands import AnyCommand, Goodbye, Hello, Opcode, Welcome
+from danubius.wire.frame import (
+    EMPTY,
+    HEADER,
+    HEADER_BYTES,
+    HELLO_FRAME_BYTES_MAX,
+    LENGTH_BYTES,
+    MAGIC,
+    PAYLOAD_OPCODES,
+    Buffer,
+    Frame,
+    checksum,
+    encode_head,
+)
+from danubius.wire.receive_buffer import DIRECT_BYTES_MIN, ReceiveBuffer
+from danubius.wire.states import LEGAL, ConnectionState, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAGIC_WORD_MASK: Final = 0x00FF_FFFF
+_TURNING: Final = frozenset({Opcode.HELLO, Opcode.WELCOME, Opcode.GOODBYE})
+"""The commands that change the state."""
+
+_SENDABLE: Final[Mapping[tuple[Role, ConnectionState], Mapping[type[AnyCommand], int]]] = {
+    (role, state): {COMMANDS[opcode]: int(opcode) for opcode in LEGAL[state][role]}
+    for state in ConnectionState
+    for role in Role
+}
+_RECEIVABLE: Final[Mapping[tuple[Role, ConnectionState], frozenset[int]]] = {
+    (role, state): frozenset(map(int, LEGAL[state][role.peer]))
+    for state in ConnectionState
+    for role in Role
+}
+
+
+class Connection:
+    """The protocol of one connection, seen from one end."""
+
+    __slots__ = (
+        "_discards",
+        "_ended",
+        "_failure",
+        "_inbox",
+        "_pending",
+        "_receivable",
+        "_receive_bytes_max",
+        "_role",
+        "_send_bytes_max",
+        "_sendable",
+        "_state",
+        "frame_bytes_max",
+    )
+
+    def __init__(self, role: Role, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._role = role
+        self._inbox = ReceiveBuffer()
+        self._pending: tuple[AnyCommand, int] | None = None
+        self._failure: DanubiusError | None = None
+        self._ended = False
+        self._discards = False
+        self._receive_bytes_max = min(HELLO_FRAME_BYTES_MAX, frame_bytes_max)
+        self._send_bytes_max = frame_bytes_max
+        self._enter(ConnectionState.HELLO)
+
+    @property
+    def role(self) -> Role:
+        return self._role
+
+    @property
+    def state(self) -> ConnectionState:
+        return self._state
+
+    # ------------------------------------------------------------ receiving
+
+    def get_buffer(self, size_hint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
+        """Memory for the next bytes from the socket; never empty."""
+        return self._inbox.get_buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        """`count` bytes were read into the memory offered last. Call next_event until it returns None."""
+        self._inbox.updated(count)
+        if self._failure is not None:
+            self._inbox.discard()
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take bytes by copying them."""
+        if self._failure is None:
+            self._inbox.append(data)
+
+    def receive_eof(self) -> None:
+        """The peer's bytes have ended. Frames that are complete can still be taken."""
+        self._ended = True
+        self._enter(ConnectionState.CLOSED)
+
+    def next_event(self) -> Frame | None:
+        """The next complete frame, or None if more bytes are needed.
+
+        Raises:
+            ProtocolViolation: the peer sent what the protocol does not allow here.
+            UnsupportedVersion: the peer's frames are of another version.
+            MessageTooLarge: the peer announced a frame above the limit.
+            BrokerUnavailable: the bytes ended in the middle of a frame.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            while True:
+                frame = self._parse() if self._pending is None else self._finish_direct()
+                if frame is None:
+                    if self._ended and not self._inbox.is_empty:
+                        self._refuse_truncated()
+                    return None
+                if frame.command.opcode in _TURNING:
+                    self._turn_received(frame.command)
+                elif self._discards:
+                    continue
+                return frame
+        except DanubiusError as failure:
+            self._failure = failure
+            self._pending = None
+            self._inbox.discard()
+            if self._state is not ConnectionState.CLOSED:
+                self._enter(ConnectionState.CLOSING)
+            raise
+
+    def _parse(self) -> Frame | None:
+        inbox = self._inbox
+        start = inbox.start
+        available = inbox.end - start
+        if available < HEADER_BYTES:
+            if available >= LENGTH_BYTES:
+                self._check_length_early(inbox.view, start)
+            return None
+        length, opcode, flags, reserved, correlation_id, meta_bytes, crc, magic = (
+            HEADER.unpack_from(inbox.view, start)
+        )
+        if magic != MAGIC:
+            self._refuse_magic(magic)
+        total = length + LENGTH_BYTES
+        if total > self._receive_bytes_max:
+            self._refuse_size(total)
+        head_bytes = HEADER_BYTES + meta_bytes
+        payload_at = (head_bytes + 7) & ~7
+        if flags or reserved or payload_at > total or meta_bytes > FRAME_META_BYTES_MAX:
+            self._refuse_header(flags, reserved, meta_bytes, total)
+        if opcode not in self._receivable:
+            self._refuse_opcode(opcode)
+        payload_bytes = total - payload_at
+        if payload_bytes and opcode not in PAYLOAD_OPCODES:
+            name = Opcode(opcode).name
+            raise ProtocolViolation(
+                f"a {name} frame carries {payload_bytes} bytes of payload, it takes none"
+            )
+        if available < payload_at:
+            inbox.reserve(payload_at)
+            return None
+        head = bytes(inbox.view[start : start + head_bytes])
+        if checksum(head) != crc:
+            raise ProtocolViolation(
+                f"the checksum of a {Opcode(opcode).name} frame does not match: its header or command was damaged"
+            )
+        if available < total and payload_bytes < DIRECT_BYTES_MIN:
+            inbox.reserve(total)
+            return None
+        command = decode_command(opcode, head[HEADER_BYTES:])
+        if available < total:
+            inbox.begin_direct(start + payload_at, payload_bytes)
+            self._pending = command, correlation_id
+            return None
+        inbox.start = start + total
+        if not payload_bytes:
+            return Frame(command, correlation_id, EMPTY)
+        payload = bytearray(inbox.view[start + payload_at : start + total])
+        return Frame(command, correlation_id, memoryview(payload))
+
+    def _finish_direct(self) -> Frame | None:
+        payload = self._inbox.take_direct()
+        if payload is None:
+            return None
+        assert self._pending is not None
+        command, correlation_id = self._pending
+        self._pending = None
+        return Frame(command, correlation_id, payload)
+
+    def _turn_received(self, command: AnyCommand) -> None:
+        if self._ended:
+            return
+        if isinstance(command, Hello):
+            self._enter(ConnectionState.GREETED)
+        elif isinstance(command, Welcome):
+            self._send_bytes_max = min(self.frame_bytes_max, command.frame_bytes_max)
+            self._enter(ConnectionState.OPEN)
+        else:
+            self._discards = False
+            self._enter(ConnectionState.CLOSING)
+
+    # ------------------------------------------------------------ sending
+
+    def send(
+        self, command: AnyCommand, correlation_id: int = 0, payload: Sequence[Buffer] = ()
+    ) -> list[Buffer]:
+        """The buffers to write, in order: header and command, then the payload's own buffers, uncopied.
+
+        Raises:
+            BrokerUnavailable: the connection is closing or closed.
+            MessageTooLarge: the frame would be above what the peer accepts; nothing was sent.
+        """
+        opcode = self._sendable.get(type(command))
+        if opcode is None:
+            self._refuse_send(command)
+        payload_bytes = sum(map(len, payload)) if payload else 0
+        meta = encode_command(command)
+        head = encode_head(opcode, correlation_id, meta, payload_bytes)
+        size = len(head) + payload_bytes
+        if size > self._send_bytes_max or len(meta) > FRAME_META_BYTES_MAX:
+            self._refuse_send_size(opcode, size, len(meta))
+        if payload_bytes and opcode not in PAYLOAD_OPCODES:
+            raise InvariantViolation(f"{Opcode(opcode).name} takes no payload")
+        if opcode in _TURNING:
+            self._turn_sent(command)
+        return [head, *payload]
+
+    def _turn_sent(self, command: AnyCommand) -> None:
+        if isinstance(command, Hello):
+            self._enter(ConnectionState.GREETED)
+        elif isinstance(command, Welcome):
+            self._enter(ConnectionState.OPEN)
+        else:
+            assert isinstance(command, Goodbye)
+            # What the client had under way when the broker said Goodbye is no violation. It is not read either.
+            self._discards = (
+                self._role is Role.BROKER and self._state is not ConnectionState.CLOSING
+            )
+            self._enter(ConnectionState.CLOSING)
+
+    def _enter(self, state: ConnectionState) -> None:
+        self._state = state
+        if state is ConnectionState.OPEN:
+            self._receive_bytes_max = self.frame_bytes_max
+        self._sendable = _SENDABLE[self._role, state]
+        if state is ConnectionState.CLOSED:
+            return  # what came before the end is still judged as of then
+        received_as = ConnectionState.OPEN if self._discards else state
+        self._receivable = _RECEIVABLE[self._role, received_as]
+
+    # ------------------------------------------------------------ refusing
+
+    def _check_length_early(self, view: memoryview, start: int) -> None:
+        """Four bytes are enough to tell many a stranger; it may never send the rest of a header."""
+        total = int.from_bytes(view[start : start + LENGTH_BYTES], "little") + LENGTH_BYTES
+        if HEADER_BYTES <= total <= self._receive_bytes_max:
+            return
+        if self._state is ConnectionState.HELLO:
+            first = bytes(view[start : start + LENGTH_BYTES])
+            raise ProtocolViolation(
+                f"the peer does not speak the Danubius protocol: its first bytes are {first!r}"
+            )
+        self._refuse_size(total)
+
+    def _refuse_magic(self, magic: int) -> NoReturn:
+        if magic & _MAGIC_WORD_MASK == MAGIC & _MAGIC_WORD_MASK:
+            raise UnsupportedVersion(
+                f"the peer sends frames of layout version {magic >> 24}, this side knows version {MAGIC >> 24}"
+            )
+        if self._state is ConnectionState.HELLO:
+            raise ProtocolViolation("the peer does not speak the Danubius protocol: no frame magic")
+        raise ProtocolViolation("a frame header has no magic: the frame boundary is lost")
+
+    def _refuse_size(self, total: int) -> NoReturn:
+        if total < HEADER_BYTES:
+            raise ProtocolViolation(
+                f"a frame announces {total} bytes, its header alone has {HEADER_BYTES}"
+            )
+        raise MessageTooLarge(
+            f"the peer announces a frame of {total} bytes, at most {self._receive_bytes_max} are accepted here"
+        )
+
+    def _refuse_header(self, flags: int, reserved: int, meta_bytes: int, total: int) -> NoReturn:
+        if flags or reserved:
+            raise ProtocolViolation(
+                f"a frame header has unknown flags {flags:#x} or reserved bits {reserved:#x}"
+            )
+        if meta_bytes > FRAME_META_BYTES_MAX:
+            raise MessageTooLarge(
+                f"the peer announces a command of {meta_bytes} bytes, at most {FRAME_META_BYTES_MAX} are accepted"
+            )
+        raise ProtocolViolation(
+            f"a frame of {total} bytes cannot hold its header and a command of {meta_bytes} bytes"
+        )
+
+    def _refuse_opcode(self, opcode: int) -> NoReturn:
+        if opcode not in COMMANDS:
+            raise ProtocolViolation(f"unknown opcode {opcode}")
+        raise ProtocolViolation(
+            f"the {self._role.peer.value} may not send {Opcode(opcode).name} in the state {self._state.value}"
+        )
+
+    def _refuse_truncated(self) -> NoReturn:
+        if self._pending is not None:
+            received, expected = self._inbox.direct_progress
+            raise BrokerUnavailable(
+                f"the connection ended in the middle of a frame: {received} of {expected} payload bytes came"
+            )
+        raise BrokerUnavailable(
+            f"the connection ended in the middle of a frame, of which {self._inbox.end - self._inbox.start} bytes came"
+        )
+
+    def _refuse_send(self, command: AnyCommand) -> NoReturn:
+        name = command.opcode.name
+        if self._state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            raise BrokerUnavailable(f"the connection is {self._state.value}: {name} was not sent")
+        raise InvariantViolation(
+            f"the {self._role.value} may not send {name} in the state {self._state.value}"
+        )
+
+    def _refuse_send_size(self, opcode: int, size: int, meta_bytes: int) -> NoReturn:
+        name = Opcode(opcode).name
+        if meta_bytes > FRAME_META_BYTES_MAX:
+            raise MessageTooLarge(
+                f"the command of a {name} frame has {meta_bytes} bytes, at most {FRAME_META_BYTES_MAX} are allowed"
+            )
+        raise MessageTooLarge(
+            f"a {name} frame of {size} bytes is above the limit of {self._send_bytes_max} bytes"
+        )

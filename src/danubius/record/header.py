@@ -174,9 +174,14 @@ def write_crc(buffer: bytearray | memoryview, crc: int) -> None:
 def write_producer(
     buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
-    """Write the producer's fields in place. The checksum is stale afterwards."""
-    _PRODUCER.pack_into(buffer, _PRODUCER_AT, producer_id, producer_epoch)
-    _SEQUENCE.pack_into(buffer, _SEQUENCE_AT, base_sequence)
+    """Write the producer's fields in place. The checksum is stale afterwards.
+
+    Raises struct.error before anything is written if one is out of range.
+    """
+    producer = _PRODUCER.pack(producer_id, producer_epoch)
+    sequence = _SEQUENCE.pack(base_sequence)
+    buffer[_PRODUCER_AT : _PRODUCER_AT + len(producer)] = producer
+    buffer[_SEQUENCE_AT : _SEQUENCE_AT + len(sequence)] = sequence
 
 
 def _size_problem(header: Header) -> str | None:

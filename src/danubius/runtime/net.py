@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar, cast, cast
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -238,8 +240,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not every loop's stream transports derive from asyncio.Transport: uvloop's do not.
-        stream = cast("asyncio.Transport", transport)
-        transport = self._transport = stream
+        self._transport = transport = cast("asyncio.Transport", transport)
         _tune(transport.get_extra_info("socket"))
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         self._last_received_s = self._loop.time()
@@ -282,8 +283,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         return False  # the transport closes itself once it has sent what it holds
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._is_closing:
-            self._end_source()
+        self._end_source()
         self._is_lost = True
         self._is_closing = True
         self._outgoing.clear()
@@ -324,6 +324,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     def _end_source(self) -> None:
         """Tell the source that no more will come; half a frame is a loss, not a violation."""
         self._source.receive_eof()
+        if self._is_closing:
+            return  # half a frame is no news then
         try:
             self._source.next_event()
         except DanubiusError as loss:

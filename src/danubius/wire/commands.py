@@ -1,19 +1,32 @@
 """The commands of the native protocol: one frozen Struct per opcode, the same for both peers.
 
-A command travels as a MessagePack array of its fields in the order written here. Fields are only ever appended, with a
-default, so that an older peer ignores what it does not know and a newer one fills in what is missing.
-Commands marked "+ batches" are followed, in the same frame, by raw record batches (see docs/internals/record-batch.md).
+A command travels as a MessagePack array of its fields in the order written here. Fields are only ever appended,
+with a default, so that an older peer ignores what it does not know and a newer one fills in what is missing.
+An integer outside its range is refused like a wrong type. Commands marked "+ batches" are followed, in the same
+frame, by raw record batches (see docs/internals/record-batch.md).
 """
 
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
 from danubius.model.subscription import LATEST, Position, SubscriptionType
 from danubius.model.topic import TopicSpec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""An offset, an amount, a duration: fits the signed 64 bits of every language and file format."""
+Handle = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+"""A number that the broker gave to a producer or consumer of this connection."""
+Unsigned = Annotated[int, msgspec.Meta(ge=0)]
+"""Up to 64 bits, as MessagePack allows."""
+
+RANGES_MAX: Final = 50_000
+"""Ranges in one Ack or Nack: at 19 bytes each in the worst case, they fit the command part of a frame."""
+Ranges = Annotated[list[tuple[Count, Count]], msgspec.Meta(max_length=RANGES_MAX)]
+"""Offset ranges, each [first, end)."""
 
 
 class Opcode(enum.IntEnum):
@@ -68,8 +81,8 @@ class Hello(Command, frozen=True):
     """Client, first frame: which protocol versions it speaks and who it is."""
 
     opcode = Opcode.HELLO
-    version_min: int
-    version_max: int
+    version_min: Count
+    version_max: Count
     client: str
     """Free text for logs, for example `danubius-python/0.1.0`."""
 
@@ -78,11 +91,11 @@ class Welcome(Command, frozen=True):
     """Broker, first frame: the chosen version and the limits that hold on this connection."""
 
     opcode = Opcode.WELCOME
-    version: int
+    version: Count
     broker: str
-    frame_bytes_max: int
-    message_bytes_max: int
-    keepalive_ms: int
+    frame_bytes_max: Count
+    message_bytes_max: Count
+    keepalive_ms: Count
     """Either side sends PING after this long without receiving anything, and gives up after three times as long."""
 
 
@@ -102,9 +115,9 @@ class Error(Command, frozen=True):
     """The request with this correlation id failed; with correlation id 0 the connection is about to be closed."""
 
     opcode = Opcode.ERROR
-    code: int
+    code: Count
     message: str
-    retry: int
+    retry: Count
 
 
 class Done(Command, frozen=True):
@@ -160,7 +173,7 @@ class ListTopics(Command, frozen=True):
     opcode = Opcode.LIST_TOPICS
     namespace: str = ""
     after: str = ""
-    limit: int = 1000
+    limit: Count = 1000
 
 
 class TopicsListed(Command, frozen=True):
@@ -176,11 +189,11 @@ class TopicSummary(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     topic: str
     spec: TopicSpec
-    start_offset: int
-    end_offset: int
-    stored_bytes: int
-    producers: int
-    subscriptions: int
+    start_offset: Count
+    end_offset: Count
+    stored_bytes: Count
+    producers: Count
+    subscriptions: Count
 
 
 class DescribeTopic(Command, frozen=True):
@@ -196,13 +209,13 @@ class SubscriptionSummary(msgspec.Struct, frozen=True, gc=False, array_like=True
     name: str
     type: SubscriptionType
     consumers: list[str]
-    floor: int
+    floor: Count
     """All offsets below are acknowledged."""
-    backlog: int
+    backlog: Count
     """Messages not yet acknowledged."""
-    unacked: int
+    unacked: Count
     """Messages delivered and not yet acknowledged."""
-    dropped: int
+    dropped: Count
     """Messages lost to slow or absent consumers (non-reliable topics only)."""
 
 
@@ -211,7 +224,7 @@ class TopicDescribed(Command, frozen=True):
 
     opcode = Opcode.TOPIC_DESCRIBED
     summary: TopicSummary
-    ledgers: int
+    ledgers: Count
     subscriptions: list[SubscriptionSummary]
     producers: list[str]
 
@@ -228,9 +241,9 @@ class OffsetResolved(Command, frozen=True):
     """The offset of a position, and the range that the topic holds."""
 
     opcode = Opcode.OFFSET_RESOLVED
-    offset: int
-    start_offset: int
-    end_offset: int
+    offset: Count
+    start_offset: Count
+    end_offset: Count
 
 
 # ---------------------------------------------------------------- producing
@@ -248,17 +261,17 @@ class OpenProducer(Command, frozen=True):
     name: str
     spec: TopicSpec
     """Used when the topic is created; an existing topic must have the same dispatch."""
-    resume_epoch: int = 0
+    resume_epoch: Count = 0
 
 
 class ProducerOpened(Command, frozen=True):
     """`handle` names the producer on this connection; id and epoch go into every batch's header."""
 
     opcode = Opcode.PRODUCER_OPENED
-    handle: int
-    producer_id: int
-    producer_epoch: int
-    next_sequence: int
+    handle: Handle
+    producer_id: Unsigned
+    producer_epoch: Count
+    next_sequence: Count
     """The base sequence that the broker expects of the next new batch."""
 
 
@@ -266,29 +279,29 @@ class Produce(Command, frozen=True):
     """+ batches (exactly one). Answered by Produced once durable as the topic asks."""
 
     opcode = Opcode.PRODUCE
-    handle: int
+    handle: Handle
 
 
 class Produced(Command, frozen=True):
     """The batch is stored at `offset` (its first record). A repeated batch gets the first answer again."""
 
     opcode = Opcode.PRODUCED
-    offset: int
+    offset: Count
 
 
 class CloseProducer(Command, frozen=True):
     """Detach. Answered by Done."""
 
     opcode = Opcode.CLOSE_PRODUCER
-    handle: int
+    handle: Handle
 
 
 class ProducerClosed(Command, frozen=True):
     """Broker, unasked: the producer was ended (topic deleted, fenced). The handle is gone."""
 
     opcode = Opcode.PRODUCER_CLOSED
-    handle: int
-    code: int
+    handle: Handle
+    code: Count
     message: str
 
 
@@ -304,7 +317,7 @@ class Subscribe(Command, frozen=True):
     type: SubscriptionType
     consumer: str
     start: Position = LATEST
-    ack_timeout_ms: int = 0
+    ack_timeout_ms: Count = 0
     """Deliver again what this consumer has not acknowledged after this long; 0 means never."""
     skip_damaged: bool = False
     """Pass over stored ranges that fail their checksum instead of ending with LedgerDamaged."""
@@ -314,7 +327,7 @@ class Subscribed(Command, frozen=True):
     """`handle` names the consumer on this connection. Nothing is delivered before the first Flow."""
 
     opcode = Opcode.SUBSCRIBED
-    handle: int
+    handle: Handle
     is_active: bool
     """False for a standby of a failover subscription."""
 
@@ -326,29 +339,29 @@ class Flow(Command, frozen=True):
     """
 
     opcode = Opcode.FLOW
-    handle: int
-    messages: int
-    bytes: int
+    handle: Handle
+    messages: Count
+    bytes: Count
 
 
 class Deliver(Command, frozen=True):
     """+ batches (one or more). Records with an offset in [first, end) are this consumer's; pass over others."""
 
     opcode = Opcode.DELIVER
-    handle: int
-    first: int
-    end: int
-    messages: int
+    handle: Handle
+    first: Count
+    end: Count
+    messages: Count
     """How many records of the frame are in the range: the message credit it costs."""
-    redelivery_count: int = 0
+    redelivery_count: Count = 0
 
 
 class Ack(Command, frozen=True):
     """Acknowledge offset ranges [first, end). Answered by Done only if the correlation id is not 0."""
 
     opcode = Opcode.ACK
-    handle: int
-    ranges: list[tuple[int, int]]
+    handle: Handle
+    ranges: Ranges
     """Cumulative acks are the one range [0, end)."""
 
 
@@ -356,24 +369,24 @@ class Nack(Command, frozen=True):
     """Deliver these ranges again, after a delay. Answered by Done only if the correlation id is not 0."""
 
     opcode = Opcode.NACK
-    handle: int
-    ranges: list[tuple[int, int]]
-    delay_ms: int = 0
+    handle: Handle
+    ranges: Ranges
+    delay_ms: Count = 0
 
 
 class CloseConsumer(Command, frozen=True):
     """Detach; what was delivered and not acknowledged goes to the others. Answered by Done."""
 
     opcode = Opcode.CLOSE_CONSUMER
-    handle: int
+    handle: Handle
 
 
 class ConsumerClosed(Command, frozen=True):
     """Broker, unasked: the consumer was ended (topic deleted, replaced, damaged range). The handle is gone."""
 
     opcode = Opcode.CONSUMER_CLOSED
-    handle: int
-    code: int
+    handle: Handle
+    code: Count
     message: str
 
 
@@ -381,7 +394,7 @@ class ConsumerActive(Command, frozen=True):
     """Broker, unasked: a standby became active, or the reverse."""
 
     opcode = Opcode.CONSUMER_ACTIVE
-    handle: int
+    handle: Handle
     is_active: bool
 
 
@@ -391,8 +404,8 @@ class Fetch(Command, frozen=True):
     opcode = Opcode.FETCH
     topic: str
     start: Position
-    bytes_max: int
-    wait_ms: int = 0
+    bytes_max: Count
+    wait_ms: Count = 0
     """How long to wait at the end of the topic for something new."""
     skip_damaged: bool = False
 
@@ -401,10 +414,10 @@ class Fetched(Command, frozen=True):
     """+ batches (zero or more, whole). Records below `first` are to be passed over; go on at `next`."""
 
     opcode = Opcode.FETCHED
-    first: int
-    next: int
-    start_offset: int
-    end_offset: int
+    first: Count
+    next: Count
+    start_offset: Count
+    end_offset: Count
 
 
 AnyCommand = (

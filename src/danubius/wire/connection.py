@@ -5,14 +5,13 @@
     transport.writelines(connection.send(command, correlation_id, payload))
 
 Invariants: any cutting of the same bytes gives the same frames; a frame is refused as soon as the bytes that
-condemn it are there, and before memory is set aside for its payload; after one refusal nothing more is received, while the
-broker can still say why. Only DanubiusError leaves come out of the receiving side. What the handshake says is the
-caller's business, its order is enforced here.
+condemn it are there, and before memory is set aside for its payload; after one refusal nothing more is
+received, while the broker can still say why. Only DanubiusError leaves come out of the receiving side. What the
+handshake says is the caller's business, its order is enforced here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from danubius.errors import (
@@ -36,6 +35,7 @@ from danubius.wire.frame import (
     PAYLOAD_OPCODES,
     Buffer,
     Frame,
+    aligned,
     checksum,
     encode_head,
 )
@@ -43,7 +43,7 @@ from danubius.wire.receive_buffer import DIRECT_BYTES_MIN, ReceiveBuffer
 from danubius.wire.states import LEGAL, ConnectionState, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _MAGIC_WORD_MASK: Final = 0x00FF_FFFF
 _TURNING: Final = frozenset({Opcode.HELLO, Opcode.WELCOME, Opcode.GOODBYE})
@@ -160,44 +160,48 @@ class Connection:
             if available >= LENGTH_BYTES:
                 self._check_length_early(inbox.view, start)
             return None
-        length, opcode, flags, reserved, correlation_id, meta_bytes, crc, magic = (
-            HEADER.unpack_from(inbox.view, start)
-        )
-        if magic != MAGIC:
-            self._refuse_magic(magic)
+        header = HEADER.unpack_from(inbox.view, start)
+        length, opcode, flags, reserved, correlation_id, meta_bytes, crc, magic = header
         total = length + LENGTH_BYTES
-        if total > self._receive_bytes_max:
-            self._refuse_size(total)
         head_bytes = HEADER_BYTES + meta_bytes
         payload_at = (head_bytes + 7) & ~7
-        if flags or reserved or payload_at > total or meta_bytes > FRAME_META_BYTES_MAX:
-            self._refuse_header(flags, reserved, meta_bytes, total)
-        if opcode not in self._receivable:
-            self._refuse_opcode(opcode)
-        payload_bytes = total - payload_at
-        if payload_bytes and opcode not in PAYLOAD_OPCODES:
-            name = Opcode(opcode).name
-            raise ProtocolViolation(
-                f"a {name} frame carries {payload_bytes} bytes of payload, it takes none"
-            )
+        if (
+            magic != MAGIC
+            or total > self._receive_bytes_max
+            or flags
+            or reserved
+            or opcode not in self._receivable
+            or meta_bytes > FRAME_META_BYTES_MAX
+            or total < payload_at
+            or (total > payload_at and opcode not in PAYLOAD_OPCODES)
+        ):
+            self._refuse_header(header)
         if available < payload_at:
             inbox.reserve(payload_at)
             return None
         head = bytes(inbox.view[start : start + head_bytes])
         if checksum(head) != crc:
             raise ProtocolViolation(
-                f"the checksum of a {Opcode(opcode).name} frame does not match: its header or command was damaged"
+                f"the checksum of a {Opcode(opcode).name} frame does not match: header or command was damaged"
             )
-        if available < total and payload_bytes < DIRECT_BYTES_MIN:
+        if available < total and total - payload_at < DIRECT_BYTES_MIN:
             inbox.reserve(total)
             return None
         command = decode_command(opcode, head[HEADER_BYTES:])
-        if available < total:
-            inbox.begin_direct(start + payload_at, payload_bytes)
+        return self._take(command, correlation_id, payload_at, total)
+
+    def _take(
+        self, command: AnyCommand, correlation_id: int, payload_at: int, total: int
+    ) -> Frame | None:
+        """Consume a frame whose header and command are good, or begin to."""
+        inbox = self._inbox
+        start = inbox.start
+        if inbox.end - start < total:
             self._pending = command, correlation_id
+            inbox.begin_direct(start + payload_at, total - payload_at)
             return None
         inbox.start = start + total
-        if not payload_bytes:
+        if total == payload_at:
             return Frame(command, correlation_id, EMPTY)
         payload = bytearray(inbox.view[start + payload_at : start + total])
         return Frame(command, correlation_id, memoryview(payload))
@@ -304,25 +308,38 @@ class Connection:
             f"the peer announces a frame of {total} bytes, at most {self._receive_bytes_max} are accepted here"
         )
 
-    def _refuse_header(self, flags: int, reserved: int, meta_bytes: int, total: int) -> NoReturn:
+    def _refuse_header(self, header: tuple[int, ...]) -> NoReturn:
+        """Say what is wrong with a header, most telling first."""
+        length, opcode, flags, reserved, _, meta_bytes, _, magic = header
+        total = length + LENGTH_BYTES
+        if magic != MAGIC:
+            self._refuse_magic(magic)
+        if total > self._receive_bytes_max or total < HEADER_BYTES:
+            self._refuse_size(total)
         if flags or reserved:
             raise ProtocolViolation(
                 f"a frame header has unknown flags {flags:#x} or reserved bits {reserved:#x}"
             )
+        if opcode not in self._receivable:
+            self._refuse_opcode(opcode)
         if meta_bytes > FRAME_META_BYTES_MAX:
             raise MessageTooLarge(
                 f"the peer announces a command of {meta_bytes} bytes, at most {FRAME_META_BYTES_MAX} are accepted"
             )
+        payload_bytes = total - aligned(HEADER_BYTES + meta_bytes)
+        if payload_bytes < 0:
+            raise ProtocolViolation(
+                f"a frame of {total} bytes cannot hold its header and a command of {meta_bytes} bytes"
+            )
         raise ProtocolViolation(
-            f"a frame of {total} bytes cannot hold its header and a command of {meta_bytes} bytes"
+            f"a {Opcode(opcode).name} frame carries {payload_bytes} bytes of payload, it takes none"
         )
 
     def _refuse_opcode(self, opcode: int) -> NoReturn:
         if opcode not in COMMANDS:
             raise ProtocolViolation(f"unknown opcode {opcode}")
-        raise ProtocolViolation(
-            f"the {self._role.peer.value} may not send {Opcode(opcode).name} in the state {self._state.value}"
-        )
+        peer, name = self._role.peer.value, Opcode(opcode).name
+        raise ProtocolViolation(f"the {peer} may not send {name} in the state {self._state.value}")
 
     def _refuse_truncated(self) -> NoReturn:
         if self._pending is not None:

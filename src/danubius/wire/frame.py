@@ -10,7 +10,7 @@ multiple of 8 and carries its own checksums. docs/internals/wire-protocol.md is 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import google_crc32c
 
@@ -40,7 +40,8 @@ EMPTY: Final = memoryview(bytearray())
 _PROTECTED: Final = struct.Struct("<IBBHII")
 _UNPROTECTED: Final = struct.Struct("<II")
 _PADDING: Final = [bytes(-size % 8) for size in range(8)]
-_extend: Callable[[int, bytes], int] = google_crc32c.extend
+_library: Any = google_crc32c  # it has no types of its own
+_extend: Callable[[int, bytes], int] = _library.extend
 
 assert HEADER.size == HEADER_BYTES
 assert _PROTECTED.size + _UNPROTECTED.size == HEADER_BYTES

@@ -11,10 +11,12 @@ reads fill it and shrinks after a run of small ones, so that an idle connection 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from danubius.errors import InvariantViolation
-from danubius.wire.frame import Buffer
+
+if TYPE_CHECKING:
+    from danubius.wire.frame import Buffer
 
 CAPACITY_MIN: Final = 8 * 1024
 CAPACITY_MAX: Final = 256 * 1024

@@ -10,33 +10,29 @@ TOPIC = "/default/jobs"
 JOBS = 30
 
 
-async def work(name: str, client: danubius.Client, done: list[str], enough: asyncio.Event) -> None:
+async def work(name: str, client: danubius.Client, done: list[bytes]) -> None:
     async with client.consumer(
         TOPIC, subscription="workers", type="shared", start="earliest", prefetch_messages=4
     ) as consumer:
-        async for job in consumer:
+        while len(done) < JOBS:
+            job = await consumer.receive(timeout=10)
             if job.payload == b"job 7" and job.redelivery_count == 0:
                 await consumer.nack(job, delay=0.1)  # try again a little later
                 continue
-            done.append(f"{name} did {job.payload.decode()}, tries: {job.redelivery_count + 1}")
             await consumer.ack(job)
-            if len(done) == JOBS:
-                enough.set()
+            done.append(job.payload)
+            print(f"{name} did {job.payload.decode()}, tries: {job.redelivery_count + 1}")
 
 
 async def main() -> None:
-    done: list[str] = []
-    enough = asyncio.Event()
-    async with danubius.connect(URL) as client, asyncio.TaskGroup() as group:
-        workers = [
-            group.create_task(work(name, client, done, enough)) for name in ("ada", "ben", "cy")
-        ]
+    done: list[bytes] = []
+    async with danubius.connect(URL) as client:
         async with client.producer(TOPIC) as producer:
             await producer.send_many([b"job %d" % number for number in range(JOBS)])
-        await enough.wait()
+        workers = {asyncio.ensure_future(work(name, client, done)) for name in ("ada", "ben", "cy")}
+        await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
         for worker in workers:
             worker.cancel()
-    print("\n".join(done))
 
 
 asyncio.run(main())

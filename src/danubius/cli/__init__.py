@@ -20,10 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from danubius.cli.root import run
     except ModuleNotFoundError as missing:
-        if missing.name not in _NEEDED:
+        name = (missing.name or "").partition(".")[0]
+        if name not in _NEEDED:
             raise
-        sys.stderr.write(
-            f"danubius: the command line needs {missing.name}: pip install 'danubius[cli]'\n"
-        )
+        sys.stderr.write(f"danubius: the command line needs {name}: pip install 'danubius[cli]'\n")
         return 2
     return run(argv)

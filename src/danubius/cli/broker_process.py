@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,20 +23,23 @@ from danubius.errors import BrokerUnavailable
 if TYPE_CHECKING:
     from pathlib import Path
 
-_READY: Final = re.compile(r"ready: (?P<url>danube://\S+)\s+(?P<http>http://\S+)")
+_READY: Final = re.compile(r"ready: danube://\S+")
+_PORTS: Final = range(12_000, 31_000)
+"""Below the kernel's ephemeral range: there, a client that dials a dead broker could be connected to itself."""
 _STOP_TIMEOUT_S: Final = 15.0
 
 
 class BrokerProcess:
-    """One broker on loopback; ports are picked free at the first start and kept at later ones."""
+    """One broker on loopback; its ports are picked free once and kept over restarts."""
 
     def __init__(self, data_dir: Path, *, arguments: tuple[str, ...] = ()) -> None:
         self._data_dir = data_dir
         self._arguments = arguments
         self._log_path = data_dir.parent / f"{data_dir.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = ""
-        self.http_url = ""
+        self._ports = [_free_port(), _free_port()]
+        self.url = f"danube://127.0.0.1:{self._ports[0]}"
+        self.http_url = f"http://127.0.0.1:{self._ports[1]}"
         self.ready_after_s = 0.0
 
     @property
@@ -60,7 +65,7 @@ class BrokerProcess:
             "--data-dir",
             str(self._data_dir),
         ]
-        command += ["--port", _port_of(self.url), "--http-port", _port_of(self.http_url)]
+        command += ["--port", str(self._ports[0]), "--http-port", str(self._ports[1])]
         started = time.monotonic()
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -71,11 +76,9 @@ class BrokerProcess:
                 start_new_session=True,  # Ctrl-C is for the parent, which then stops the child
             )
         line = self._first_line(started + timeout_s)
-        match = _READY.search(line)
-        if match is None:
+        if _READY.search(line) is None:
             self.kill()
             raise BrokerUnavailable(f"the broker did not start: {line or self._last_log_line()}")
-        self.url, self.http_url = match["url"], match["http"]
         self.ready_after_s = time.monotonic() - started
 
     def kill(self) -> None:
@@ -121,5 +124,15 @@ class BrokerProcess:
         return lines[-1] if lines else "it said nothing"
 
 
-def _port_of(url: str) -> str:
-    return url.rpartition(":")[2].rstrip("/") or "0"
+def _free_port() -> int:
+    dice = random.SystemRandom()
+    for _ in range(200):
+        port = dice.choice(_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise BrokerUnavailable("no free port was found on 127.0.0.1")

@@ -10,16 +10,16 @@ import msgspec
 
 import danubius
 from danubius.cli.event_loop import run_async
+from danubius.cli.options import count as count_of
 from danubius.cli.options import (
-    Start,
     json_option,
     start_position,
     subscription_name,
     topic_name,
     url_option,
 )
-from danubius.cli.options import count as count_of
 from danubius.cli.output import human_count, note
+from danubius.client.options import Start, SubscriptionTypeName
 from danubius.errors import DeadlineExceeded
 from danubius.model.subscription import SubscriptionType
 
@@ -32,7 +32,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     topic: str
     subscription: str
-    type: str
+    type: SubscriptionTypeName
     start: Start
     count: int | None
     timeout_s: float | None
@@ -70,7 +70,7 @@ Examples:
 def consume(
     topic: str,
     subscription: str,
-    kind: str,
+    kind: SubscriptionTypeName,
     start: Start,
     count: int | None,
     timeout_s: float | None,

@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -23,19 +23,26 @@ from danubius.cli.output import human_count, meter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from danubius.client.options import SubscriptionTypeName
+
 _TOPIC = "/demo/orders"
 _SIZE = 100
-_CHUNK = 10_000
+_CHUNK = 20_000
 _KEYS = 1_000
 _DEADLINE_S = 120.0
-_CONSUMERS = {"exclusive": 1, "shared": 3, "failover": 2, "key-shared": 2}
+_CONSUMERS: Final[dict[SubscriptionTypeName, int]] = {
+    "exclusive": 1,
+    "shared": 3,
+    "failover": 2,
+    "key-shared": 2,
+}
 
 
 class Tally:
     """What one subscription saw of the messages 0 to count-1."""
 
-    def __init__(self, kind: str, count: int) -> None:
-        self.kind = kind
+    def __init__(self, kind: SubscriptionTypeName, count: int) -> None:
+        self.kind: SubscriptionTypeName = kind
         self.count = count
         self.distinct = 0
         self.again = 0

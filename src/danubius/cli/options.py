@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from danubius.errors import InvalidName
 from danubius.model.ids import parse_name, parse_topic_name
 
+if TYPE_CHECKING:
+    from danubius.client.options import Start
+
 DEFAULT_URL = "danube://127.0.0.1:6651"
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click decorates functions of any signature
-
-Start = str | int | datetime
 
 
 def url_option(command: F) -> F:
@@ -51,9 +52,11 @@ def subscription_name(text: str) -> str:
         raise click.BadParameter(error.message) from error
 
 
-def start_position(value: Start) -> Start:
+def start_position(value: str | int | datetime) -> Start:
     """`earliest`, `latest`, an offset, or an ISO 8601 time (UTC unless it says otherwise)."""
-    if not isinstance(value, str) or value in {"earliest", "latest"}:
+    if not isinstance(value, str):
+        return value
+    if value == "earliest" or value == "latest":  # the type checker narrows only this form
         return value
     if value.isdecimal():
         return int(value)

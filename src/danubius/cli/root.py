@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +15,7 @@ from danubius.cli.demo import demo
 from danubius.cli.produce import produce
 from danubius.cli.standalone import standalone
 from danubius.cli.topics import topics
+from danubius.client.version import VERSION
 from danubius.errors import DanubiusError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: danubius standalone   then: danubius produce /default/hello -m hi",
 )
-@click.version_option(version("danubius"), prog_name="danubius")
+@click.version_option(VERSION, prog_name="danubius")
 def cli() -> None:
     """Durable publish-subscribe: one broker process, no configuration."""
 

@@ -13,6 +13,7 @@ from danubius.cli.options import byte_count, json_option, seconds, topic_name, u
 from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
+    from danubius.client.options import DurabilityName
     from danubius.wire.commands import TopicDescribed, TopicSummary
 
 
@@ -30,15 +31,15 @@ def topics() -> None:
 
 
 @topics.command("list")
-@click.option("--namespace", default="", metavar="NAME", help="Only this namespace.")
+@click.option("--namespace", metavar="NAME", help="Only this namespace.")
 @json_option
 @url_option
-def list_topics(namespace: str, as_json: bool, url: str) -> None:
+def list_topics(namespace: str | None, as_json: bool, url: str) -> None:
     """List all topics, in order of their names."""
 
     async def ask() -> list[TopicSummary]:
         async with danubius.connect(url) as client:
-            return list(await client.list_topics(namespace=namespace))
+            return await client.list_topics(namespace)
 
     found = run_async(ask())
     if as_json:
@@ -82,8 +83,8 @@ def list_topics(namespace: str, as_json: bool, url: str) -> None:
     help="What is true when a publisher is answered: on the disk, or in the page cache.",
 )  # fmt: skip
 @click.option(
-    "--retention-age", type=seconds, metavar="AGE",
-    help="Keep acknowledged messages this long, for example 12h or 7d (the default is 7d).",
+    "--retention-age", type=seconds, default="7d", show_default=True, metavar="AGE",
+    help="Keep acknowledged messages this long: 90s, 12h, 30d.",
 )  # fmt: skip
 @click.option(
     "--retention-bytes", type=byte_count, metavar="SIZE",
@@ -95,8 +96,8 @@ def list_topics(namespace: str, as_json: bool, url: str) -> None:
 def create_topic(
     topic: str,
     non_reliable: bool,
-    durability: str,
-    retention_age: int | None,
+    durability: DurabilityName,
+    retention_age: int,
     retention_bytes: int | None,
     exist_ok: bool,
     as_json: bool,
@@ -105,14 +106,14 @@ def create_topic(
     """Create TOPIC, a name such as /default/orders."""
 
     async def ask() -> None:
-        bounds = {"retention_age": retention_age, "retention_bytes": retention_bytes}
         async with danubius.connect(url) as client:
             await client.create_topic(
                 topic,
                 dispatch="non-reliable" if non_reliable else "reliable",
                 durability=durability,
+                retention_age=retention_age,
+                retention_bytes=retention_bytes,
                 exist_ok=exist_ok,
-                **{name: bound for name, bound in bounds.items() if bound is not None},
             )
 
     run_async(ask())

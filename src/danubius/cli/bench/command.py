@@ -21,6 +21,7 @@ from danubius.cli.broker_process import BrokerProcess
 from danubius.cli.options import byte_count, json_option
 from danubius.cli.options import count as count_of
 from danubius.cli.output import meter, print_json
+from danubius.client.options import DurabilityName
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int
     topics: int
     tasks: int | None
-    durability: str
+    durability: DurabilityName
     repeat: int
     timeout_s: float
 
@@ -141,7 +142,7 @@ def bench(
     subscriptions: int,
     topics: int,
     tasks: int | None,
-    durability: str,
+    durability: DurabilityName,
     repeat: int,
     timeout_s: float,
     plot: Path | None,

@@ -59,7 +59,7 @@ class Danubius:
                     described = await client.describe_topic(work.topic)
                     return described.summary.end_offset
                 namespace = work.topic.split("/")[1]
-                found = await client.list_topics(namespace=namespace)
+                found = await client.list_topics(namespace)
                 # Every topic got one message before the start.
                 mine = [topic for topic in found if topic.topic.startswith(work.topic + "-")]
                 return sum(topic.end_offset - 1 for topic in mine)

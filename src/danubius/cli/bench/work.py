@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from danubius.client.options import DurabilityName
+
 Kind = Literal["publish", "e2e", "latency", "fanout", "drain", "topics", "send"]
 Role = Literal["producer", "consumer"]
 
@@ -39,7 +41,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     topics: int = 1
     tasks: int = 1
     """Concurrent senders, for send."""
-    durability: str = "synced"
+    durability: DurabilityName = "synced"
     timeout_s: float = 300.0
 
 

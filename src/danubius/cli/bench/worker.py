@@ -93,8 +93,8 @@ async def _produce_to_many_topics(side: Side) -> Result:
 
         async def open_some() -> None:
             while (index := next(opened)) < work.topics:
-                producer = client.producer(f"{work.topic}-{index}", durability=work.durability)
-                await producer.__aenter__()  # closed with the client, all at once
+                topic = f"{work.topic}-{index}"
+                producer = await client.producer(topic, durability=work.durability)
                 await producer.send(b"first")
                 producers.append(producer)
 

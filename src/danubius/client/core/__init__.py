@@ -1,1 +1,1 @@
-"""See the modules."""
+"""What the client decides, without a clock, dice or a socket."""

@@ -1,0 +1,486 @@
+"""The client for programs without an event loop: the same words, without `async` and `await`.
+
+    with danubius.blocking.connect("danube://127.0.0.1:6651") as client:
+        with client.producer("/default/orders") as producer:
+            producer.send(b"hello")
+
+Each client runs its own event loop on a thread of its own. A client and its producers may be used from many threads; a
+consumer or a reader from one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
+
+from danubius.client import client as aio
+from danubius.client.client import DEFAULT_URL, RETENTION_AGE
+from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
+from danubius.errors import ClientClosed, Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from datetime import timedelta
+    from types import TracebackType
+
+    from danubius.client.consumer import Consumer as AsyncConsumer
+    from danubius.client.options import (
+        CompressionName,
+        DispatchName,
+        DurabilityName,
+        Start,
+        SubscriptionTypeName,
+    )
+    from danubius.client.producer import Producer as AsyncProducer
+    from danubius.client.reader import Reader as AsyncReader
+    from danubius.wire.commands import TopicDescribed, TopicSummary
+
+__all__ = ["Client", "Consumer", "Producer", "Reader", "connect"]
+
+_JOIN_TIMEOUT_S: Final = 10.0
+
+ResultT = TypeVar("ResultT")
+
+
+class ProducerSettings(TypedDict, total=False):
+    """What `client.producer` takes; see `danubius.Client.producer`."""
+
+    name: str | None
+    dispatch: DispatchName
+    durability: DurabilityName
+    compression: CompressionName | None
+    batch_bytes: int
+    batch_records: int
+    linger: float
+    buffer_bytes: int
+    send_timeout: float
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """What `client.consumer` takes; see `danubius.Client.consumer`."""
+
+    type: SubscriptionTypeName
+    start: Start
+    name: str | None
+    prefetch_messages: int
+    prefetch_bytes: int
+    ack_timeout: float | timedelta | None
+    skip_damaged: bool
+
+
+class ReaderSettings(TypedDict, total=False):
+    """What `client.reader` takes; see `danubius.Client.reader`."""
+
+    start: Start
+    stop_at_end: bool
+    fetch_bytes: int
+    skip_damaged: bool
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    connect_timeout: float = 10.0,
+    request_timeout: float = 30.0,
+    reconnect_timeout: float = 600.0,
+) -> Client:
+    """Connect to a broker and return the open client. See `danubius.connect`."""
+    opening = aio.connect(
+        url,
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+        reconnect_timeout=reconnect_timeout,
+    )
+    loop = LoopThread()
+    try:
+        return Client(loop, loop.run(opening.__aenter__()))
+    except BaseException:
+        loop.stop()
+        raise
+
+
+class LoopThread:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A daemon: a program that forgets to close its client must still be able to end.
+        self._thread = threading.Thread(target=self._serve, name="danubius", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run a coroutine there and wait for it; an interrupt here cancels it."""
+        if not self._thread.is_alive() or self._loop.is_closed():
+            work.close()
+            raise ClientClosed("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Have a callback called there, soon."""
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            raise ClientClosed("the client is closed") from None
+
+    def stop(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_JOIN_TIMEOUT_S)
+
+
+class Mailbox:
+    """Calls for the loop's thread, in order, handed over together: waking that thread is what costs."""
+
+    __slots__ = ("_calls", "_is_posted", "_loop")
+
+    def __init__(self, loop: LoopThread) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_posted = False
+
+    def put(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        if not self._is_posted:
+            self._is_posted = True
+            self._loop.post(self._deliver)
+
+    def _deliver(self) -> None:
+        # First the flag: a call that is put from here on is either seen below or posts anew.
+        self._is_posted = False
+        while self._calls:
+            self._calls.popleft()()
+
+
+class Client:
+    """A connection to a broker. Made by `danubius.blocking.connect(...)`."""
+
+    def __init__(self, loop: LoopThread, client: aio.Client) -> None:
+        self._loop = loop
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        return self._client.url
+
+    def producer(self, topic: str, **settings: Unpack[ProducerSettings]) -> Producer:
+        """Open a producer. See `danubius.Client.producer`."""
+        opening = self._client.producer(topic, **settings)
+        return Producer(self._loop, self._loop.run(opening.__aenter__()))
+
+    def consumer(
+        self, topic: str, *, subscription: str, **settings: Unpack[ConsumerSettings]
+    ) -> Consumer:
+        """Open a consumer. See `danubius.Client.consumer`."""
+        opening = self._client.consumer(topic, subscription=subscription, **settings)
+        return Consumer(self._loop, self._loop.run(opening.__aenter__()))
+
+    def reader(self, topic: str, **settings: Unpack[ReaderSettings]) -> Reader:
+        """Open a reader. See `danubius.Client.reader`."""
+        opening = self._client.reader(topic, **settings)
+        return Reader(self._loop, self._loop.run(opening.__aenter__()))
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        dispatch: DispatchName = "reliable",
+        durability: DurabilityName = "synced",
+        retention_age: float | timedelta | None = RETENTION_AGE,
+        retention_bytes: int | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """Create a topic. See `danubius.Client.create_topic`."""
+        self._loop.run(
+            self._client.create_topic(
+                topic,
+                dispatch=dispatch,
+                durability=durability,
+                retention_age=retention_age,
+                retention_bytes=retention_bytes,
+                exist_ok=exist_ok,
+            )
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its messages and subscriptions."""
+        self._loop.run(self._client.delete_topic(topic))
+
+    def list_topics(self, namespace: str | None = None) -> list[TopicSummary]:
+        """All topics, or those of one namespace, in the order of their names."""
+        return self._loop.run(self._client.list_topics(namespace))
+
+    def describe_topic(self, topic: str) -> TopicDescribed:
+        """Everything the broker knows about a topic."""
+        return self._loop.run(self._client.describe_topic(topic))
+
+    def resolve_offset(self, topic: str, start: Start) -> int:
+        """The offset that "earliest", "latest", an offset or a datetime means now."""
+        return self._loop.run(self._client.resolve_offset(topic, start))
+
+    def close(self) -> None:
+        """Close what is still open on this client, then the connection and its thread."""
+        try:
+            self._loop.run(self._client.close())
+        except ClientClosed:
+            return
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Producer:
+    """Sends messages to one topic. See `danubius.Producer`."""
+
+    def __init__(self, loop: LoopThread, producer: AsyncProducer) -> None:
+        self._loop = loop
+        self._producer = producer
+        self._mailbox = Mailbox(loop)
+        self._lock = threading.Lock()  # guards _posted_bytes, which two threads change
+        self._posted_bytes = 0
+
+    @property
+    def topic(self) -> str:
+        return self._producer.topic
+
+    @property
+    def name(self) -> str:
+        return self._producer.name
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes accepted and not yet acknowledged."""
+        return self._producer.buffered_bytes + self._posted_bytes
+
+    def send(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Send one message and return once it is as durable as its topic asks."""
+        return self._loop.run(self._producer.send(payload, key=key, attributes=attributes))
+
+    def send_nowait(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put one message into the open batch and return at once; `flush()` waits for all of them.
+
+        Raises Overloaded when `buffer_bytes` are not acknowledged yet.
+        """
+        payload, size = self._producer.check(payload, key, attributes)
+        with self._lock:
+            buffered = self._producer.buffered_bytes + self._posted_bytes
+            if buffered and buffered + size > self._producer.buffer_bytes:
+                raise Overloaded(
+                    f"{buffered} bytes wait for their acknowledgement, at most"
+                    f" {self._producer.buffer_bytes} may: call producer.flush(), or use send()"
+                )
+            self._posted_bytes += size
+
+        def put() -> None:
+            with self._lock:
+                self._posted_bytes -= size
+            self._producer.put_nowait(payload, key, attributes, size)
+
+        self._mailbox.put(put)
+
+    def send_many(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        attributes: Sequence[Mapping[str, str] | None] | None = None,
+    ) -> Receipts:
+        """Send many messages in as few batches as possible and wait until all are stored."""
+        return self._loop.run(self._producer.send_many(payloads, keys=keys, attributes=attributes))
+
+    def flush(self) -> None:
+        """Wait until everything sent so far is acknowledged."""
+        self._loop.run(self._producer.flush())
+
+    def close(self) -> None:
+        """Flush, then let go of the topic."""
+        self._loop.run(self._producer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.run(self._producer.__aexit__(kind, error, trace))
+
+
+class Consumer:
+    """Receives the messages of one subscription. See `danubius.Consumer`."""
+
+    def __init__(self, loop: LoopThread, consumer: AsyncConsumer) -> None:
+        self._loop = loop
+        self._consumer = consumer
+        self._mailbox = Mailbox(loop)
+        self._handout = Handout()
+        self._generation = consumer.generation
+
+    @property
+    def topic(self) -> str:
+        return self._consumer.topic
+
+    @property
+    def subscription(self) -> str:
+        return self._consumer.subscription
+
+    @property
+    def name(self) -> str:
+        return self._consumer.name
+
+    @property
+    def is_active(self) -> bool:
+        return self._consumer.is_active
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        return self.receive()
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """Wait for one message; ReceiveTimeout (a TimeoutError) if none comes in time."""
+        self._drop_stale()
+        message = self._handout.next_or_none()
+        while message is None:
+            self._handout.hold(self._loop.run(self._consumer.receive_batch(timeout)))
+            message = self._handout.next_or_none()
+        return message
+
+    def receive_batch(
+        self, timeout: float | None = None, max_messages: int | None = None
+    ) -> ReceivedBatch:
+        """Wait for messages and return them as columns."""
+        self._drop_stale()
+        batch = self._handout.take_rest()
+        if batch is None:
+            return self._loop.run(self._consumer.receive_batch(timeout, max_messages))
+        if max_messages is not None and 0 < max_messages < len(batch):
+            self._handout.hold(batch.part(max_messages, len(batch)))
+            return batch.part(0, max_messages)
+        return batch
+
+    def _drop_stale(self) -> None:
+        """After a lost connection the broker delivers again what was not handed out."""
+        if self._generation != self._consumer.generation:
+            self._generation = self._consumer.generation
+            self._handout.clear()
+
+    def ack(self, message: Message | ReceivedBatch) -> None:
+        """Acknowledge a message or a batch: it will not be delivered again."""
+        self._consumer.check_own(message)
+        self._mailbox.put(lambda: self._consumer.ack_nowait(message))
+
+    def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
+        """Acknowledge this message and all before it in the topic."""
+        self._consumer.check_own(message)
+        self._mailbox.put(lambda: self._consumer.ack_cumulative_nowait(message))
+
+    def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
+        """Ask for a message or a batch to be delivered again, after `delay` seconds."""
+        self._consumer.check_own(message)
+        self._mailbox.put(lambda: self._consumer.nack_nowait(message, delay=delay))
+
+    def close(self) -> None:
+        """Send the last acks, wait until the broker has them, and leave the subscription."""
+        self._loop.run(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Reader:
+    """Reads a topic from a position on. See `danubius.Reader`."""
+
+    def __init__(self, loop: LoopThread, reader: AsyncReader) -> None:
+        self._loop = loop
+        self._reader = reader
+        self._handout = Handout()
+
+    @property
+    def topic(self) -> str:
+        return self._reader.topic
+
+    @property
+    def position(self) -> int:
+        """The offset of the next message that will be handed out."""
+        rest = self._handout.rest
+        return self._reader.position if rest is None else rest.first_offset
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        message = self._handout.next_or_none()
+        while message is None:
+            batch = self._loop.run(self._reader.read_batch())
+            if batch is None:
+                raise StopIteration
+            self._handout.hold(batch)
+            message = self._handout.next_or_none()
+        return message
+
+    def read_batch(self, timeout: float | None = None) -> ReceivedBatch | None:
+        """Wait for messages and return them as columns; None once a reader with `stop_at_end` is there."""
+        rest = self._handout.take_rest()
+        return rest if rest is not None else self._loop.run(self._reader.read_batch(timeout))
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._loop.run(self._reader.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,325 @@
+"""The client: one connection to a broker; producers, consumers and readers on it; and the topics themselves."""
+
+from __future__ import annotations
+
+import weakref
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from danubius.client.consumer import Consumer
+from danubius.client.core.address import parse_url
+from danubius.client.link import Link, LinkOptions
+from danubius.client.opening import Opening
+from danubius.client.options import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    BUFFER_BYTES,
+    FETCH_BYTES,
+    PREFETCH_BYTES,
+    PREFETCH_MESSAGES,
+    CompressionName,
+    ConsumerOptions,
+    DispatchName,
+    DurabilityName,
+    ProducerOptions,
+    ReaderOptions,
+    Start,
+    SubscriptionTypeName,
+    check_positive,
+    parse_codec,
+    parse_spec,
+    parse_start,
+    parse_word,
+    random_name,
+    to_milliseconds,
+)
+from danubius.client.producer import Producer
+from danubius.client.reader import Reader
+from danubius.errors import DanubiusError
+from danubius.model.ids import parse_name, parse_topic_name
+from danubius.model.subscription import SubscriptionType
+from danubius.model.topic import Retention
+from danubius.wire.commands import (
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    Done,
+    ListTopics,
+    OffsetResolved,
+    ResolveOffset,
+    TopicDescribed,
+    TopicsListed,
+    TopicSummary,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from danubius.client.core.address import BrokerAddress
+
+DEFAULT_URL: Final = "danube://127.0.0.1:6651"
+RETENTION_AGE: Final = timedelta(days=7)
+
+
+class Openable(Protocol):
+    """A producer, consumer or reader."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+OpenableT = TypeVar("OpenableT", bound=Openable)
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    connect_timeout: float = 10.0,
+    request_timeout: float = 30.0,
+    reconnect_timeout: float = 600.0,
+) -> Opening[Client]:
+    """Connect to a broker.
+
+    Args:
+        url: `danube://host:port`; the port is 6651 if it is left out.
+        connect_timeout: seconds for one attempt to connect.
+        request_timeout: seconds for one request (opening a producer, describing a topic, …) and its answer.
+        reconnect_timeout: seconds that a lost connection is tried to be re-established, before all fails.
+
+    Example:
+        async with danubius.connect("danube://127.0.0.1:6651") as client: ...
+
+    Raises:
+        InvalidArgument: at once, if the URL is not one.
+        BrokerUnavailable: when awaited or entered, if nobody answers there.
+    """
+    address = parse_url(url)
+    options = LinkOptions(
+        check_positive("connect_timeout", connect_timeout),
+        check_positive("request_timeout", request_timeout),
+        check_positive("reconnect_timeout", reconnect_timeout),
+    )
+    return Opening(partial(_open_client, address, options))
+
+
+async def _open_client(address: BrokerAddress, options: LinkOptions) -> Client:
+    link = Link(address, options)
+    await link.open()
+    return Client(link)
+
+
+class Client:
+    """A connection to a broker, re-established when it is lost. Made by `danubius.connect(...)`.
+
+    Use it from the event loop it was made on.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._things: weakref.WeakSet[Openable] = weakref.WeakSet()
+
+    @property
+    def url(self) -> str:
+        """Where the broker is."""
+        return self._link.address.url
+
+    # ------------------------------------------------------------ producers, consumers, readers
+
+    def producer(  # noqa: PLR0913  # one keyword per setting
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        dispatch: DispatchName = "reliable",
+        durability: DurabilityName = "synced",
+        compression: CompressionName | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        batch_records: int = BATCH_RECORDS,
+        linger: float = 0.0,
+        buffer_bytes: int = BUFFER_BYTES,
+        send_timeout: float = 60.0,
+    ) -> Opening[Producer]:
+        """Open a producer; creates the topic if it does not exist.
+
+        Args:
+            topic: `/namespace/topic`.
+            name: under which the broker recognises repeated batches; a newer producer of the same name ends an older
+                one (ProducerFenced). None picks one that nobody has.
+            dispatch: for a new topic: "reliable" (stored, delivered at least once) or "non-reliable".
+            durability: for a new reliable topic: "synced" (on disk when acknowledged) or "written" (in the page cache).
+            compression: of whole batches: None, "lz4" or "zstd"; needs `pip install 'danubius[compression]'`.
+            batch_bytes: a batch is sent when it has this many bytes …
+            batch_records: … or this many messages …
+            linger: … or is this many seconds old; 0 sends it in the next turn of the event loop.
+            buffer_bytes: bound of what is accepted and not acknowledged: send() waits at it, send_nowait() raises.
+            send_timeout: seconds until a message that is not acknowledged fails, reconnects included.
+        """
+        options = ProducerOptions(
+            parse_topic_name(topic),
+            random_name("producer") if name is None else parse_name("producer name", name),
+            parse_spec(dispatch, durability),
+            parse_codec(compression),
+            batch_bytes,
+            batch_records,
+            linger,
+            buffer_bytes,
+            send_timeout,
+        )
+        options.check()
+        return Opening(lambda: self._open(Producer(self._link, options)))
+
+    def consumer(  # noqa: PLR0913  # one keyword per setting
+        self,
+        topic: str,
+        *,
+        subscription: str,
+        type: SubscriptionTypeName = "exclusive",  # noqa: A002  # the public word for it
+        start: Start = "latest",
+        name: str | None = None,
+        prefetch_messages: int = PREFETCH_MESSAGES,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        ack_timeout: float | timedelta | None = None,
+        skip_damaged: bool = False,
+    ) -> Opening[Consumer]:
+        """Open a consumer; creates the subscription if it does not exist.
+
+        Args:
+            topic: `/namespace/topic`.
+            subscription: the name whose position is remembered; consumers of one subscription share its messages.
+            type: "exclusive", "shared", "failover" or "key-shared".
+            start: where a new subscription begins: "earliest", "latest", an offset or an aware datetime.
+            name: of this consumer; a newer one of the same name replaces it. None picks one that nobody has.
+            prefetch_messages: how many messages the broker may send ahead; small values spread a shared
+                subscription more evenly, large ones are faster.
+            prefetch_bytes: how many bytes the broker may send ahead.
+            ack_timeout: seconds after which a message that was delivered (it may still wait in this process) and not
+                acknowledged is delivered again; None means never while this consumer lives.
+            skip_damaged: pass over stored ranges that fail their checksum, instead of ending with LedgerDamaged.
+        """
+        options = ConsumerOptions(
+            parse_topic_name(topic),
+            parse_name("subscription", subscription),
+            parse_word(SubscriptionType, "type", type),
+            random_name("consumer") if name is None else parse_name("consumer name", name),
+            parse_start(start),
+            prefetch_messages,
+            prefetch_bytes,
+            to_milliseconds("ack_timeout", ack_timeout) or 0,
+            skip_damaged,
+        )
+        options.check()
+        return Opening(lambda: self._open(Consumer(self._link, options)))
+
+    def reader(
+        self,
+        topic: str,
+        *,
+        start: Start = 0,
+        stop_at_end: bool = False,
+        fetch_bytes: int = FETCH_BYTES,
+        skip_damaged: bool = False,
+    ) -> Opening[Reader]:
+        """Open a reader: the messages of a reliable topic by position, without a subscription.
+
+        Args:
+            topic: `/namespace/topic`.
+            start: "earliest", "latest", an offset or an aware datetime.
+            stop_at_end: end with the last message that is there when the reader is opened, instead of waiting for more.
+            fetch_bytes: about how much one request to the broker brings.
+            skip_damaged: pass over stored ranges that fail their checksum, instead of raising LedgerDamaged.
+        """
+        options = ReaderOptions(
+            parse_topic_name(topic), parse_start(start), stop_at_end, fetch_bytes, skip_damaged
+        )
+        options.check()
+        return Opening(lambda: self._open(Reader(self._link, options)))
+
+    async def _open(self, thing: OpenableT) -> OpenableT:
+        await thing.open()
+        self._things.add(thing)
+        return thing
+
+    # ------------------------------------------------------------ topics
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        dispatch: DispatchName = "reliable",
+        durability: DurabilityName = "synced",
+        retention_age: float | timedelta | None = RETENTION_AGE,
+        retention_bytes: int | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """Create a topic.
+
+        Args:
+            topic: `/namespace/topic`.
+            dispatch: "reliable" or "non-reliable".
+            durability: "synced" or "written"; reliable topics only.
+            retention_age: how long acknowledged messages stay, in seconds; None for no limit.
+            retention_bytes: how much of them stays; None for no limit.
+            exist_ok: do not complain if the topic is there already, with the same settings.
+
+        Raises:
+            TopicExists: it exists, with other settings or without `exist_ok`.
+        """
+        age_ms = to_milliseconds("retention_age", retention_age)
+        spec = parse_spec(dispatch, durability, Retention(age_ms, retention_bytes))
+        spec.check()
+        command = CreateTopic(parse_topic_name(topic), spec, exist_ok)
+        await self._link.request(command, Done, repeats=exist_ok)
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its messages and subscriptions; its producers and consumers end with TopicDeleted."""
+        await self._link.request(DeleteTopic(parse_topic_name(topic)), Done, repeats=False)
+
+    async def list_topics(self, namespace: str | None = None) -> list[TopicSummary]:
+        """All topics, or those of one namespace, in the order of their names."""
+        space = "" if namespace is None else parse_name("namespace", namespace)
+        topics: list[TopicSummary] = []
+        while True:
+            after = topics[-1].topic if topics else ""
+            page, _ = await self._link.request(ListTopics(space, after), TopicsListed)
+            topics += page.topics
+            if not page.more or not page.topics:
+                return topics
+
+    async def describe_topic(self, topic: str) -> TopicDescribed:
+        """Everything the broker knows about a topic: settings, offsets, subscriptions, producers."""
+        command = DescribeTopic(parse_topic_name(topic))
+        described, _ = await self._link.request(command, TopicDescribed)
+        return described
+
+    async def resolve_offset(self, topic: str, start: Start) -> int:
+        """The offset that "earliest", "latest", an offset or a datetime means now."""
+        command = ResolveOffset(parse_topic_name(topic), parse_start(start))
+        found, _ = await self._link.request(command, OffsetResolved)
+        return found.offset
+
+    # ------------------------------------------------------------ life
+
+    async def close(self) -> None:
+        """Close what is still open on this client, then the connection. Closing twice does nothing.
+
+        Errors of producers that still had messages to flush are not raised here: close them yourself to see them.
+        """
+        for thing in list(self._things):
+            try:
+                await thing.close()
+            except DanubiusError:  # each is closed, whatever the one before said
+                continue
+        self._link.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,406 @@
+"""The consumer: deliveries in, messages out, acknowledgements back.
+
+Deliveries wait in a local queue that the credit bounds. Credit goes back when a delivery is handed to the application.
+Acknowledgements are gathered into ranges and leave at the end of the loop's turn, or a few milliseconds later when
+there were some just before. After a lost connection the queue is dropped: the broker delivers those messages again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from danubius.client.attachment import Attachment
+from danubius.client.core.acks import RangeGatherer
+from danubius.client.core.credit import CreditWindow
+from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
+from danubius.client.options import check_timeout, to_milliseconds
+from danubius.client.timeouts import ReceiveTimeout
+from danubius.errors import ClientClosed, ConsumerReplaced, DanubiusError, InvalidArgument
+from danubius.wire.commands import (
+    Ack,
+    AnyCommand,
+    CloseConsumer,
+    Deliver,
+    Flow,
+    Nack,
+    Subscribe,
+    Subscribed,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from danubius.client.core.acks import Range
+    from danubius.client.link import Link
+    from danubius.client.options import ConsumerOptions
+    from danubius.client.session import Session
+
+ACK_INTERVAL_S: Final = 0.005
+"""At most this often acks are sent: 200 small frames a second are nothing, one per message is a burden."""
+RANGES_MAX: Final = 10_000
+"""Ranges in one frame, well below what a frame may hold; when there are as many, they are sent at once."""
+_DETACH_TIMEOUT_S: Final = 5.0
+_YIELD_DELIVERIES: Final = 16
+_YIELD_MESSAGES: Final = 1024
+
+
+class Consumer:
+    """Receives the messages of one subscription. Made by `client.consumer(...)`.
+
+    Example:
+        async with client.consumer("/default/orders", subscription="billing") as consumer:
+            async for message in consumer:
+                await consumer.ack(message)
+    """
+
+    def __init__(self, link: Link, options: ConsumerOptions) -> None:
+        self._link = link
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._attachment = Attachment(link, self, Subscribed)
+        self._credit = CreditWindow(options.prefetch_messages, options.prefetch_bytes)
+        self._session: Session | None = None
+        self._handle = 0
+        self._is_active = False
+        self._generation = 0
+        self._queue: deque[tuple[Deliver, memoryview]] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._handout = Handout()
+        self._handed = 0
+        self._streak = 0
+        self._acks = RangeGatherer()
+        self._nacks: dict[int, RangeGatherer] = {}
+        self._unconfirmed: list[Range] = []
+        self._flush_handle: asyncio.Handle | None = None
+        self._flushed_s = 0.0
+        self._error: DanubiusError | None = None
+
+    @property
+    def topic(self) -> str:
+        return self._options.topic
+
+    @property
+    def subscription(self) -> str:
+        return self._options.subscription
+
+    @property
+    def name(self) -> str:
+        """The name under which the broker knows this consumer, also after a reconnect."""
+        return self._options.name
+
+    @property
+    def is_active(self) -> bool:
+        """False while this consumer stands by in a failover subscription, or has no connection."""
+        return self._is_active
+
+    @property
+    def generation(self) -> int:
+        """Rises when messages that were not yet handed out are taken back, to be delivered again."""
+        return self._generation
+
+    # ------------------------------------------------------------ receiving
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        message = self._handout.next_or_none()
+        if message is None:
+            return await self._receive(None)
+        self._handed += 1
+        if not self._handed % _YIELD_MESSAGES:
+            await asyncio.sleep(0)  # the connection needs its turn in a loop that never waits
+        return message
+
+    async def receive(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  # the public word for it
+    ) -> Message:
+        """Wait for one message.
+
+        Raises:
+            ReceiveTimeout: none came within `timeout` seconds. It is a TimeoutError too.
+            ClientClosed: the consumer was closed.
+            ConsumerReplaced, TopicDeleted, LedgerDamaged: the broker ended it.
+        """
+        message = self._handout.next_or_none()
+        if message is None:
+            check_timeout("timeout", timeout)
+            message = await self._receive(timeout)
+        return message
+
+    async def receive_batch(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109  # the public word for it
+        max_messages: int | None = None,
+    ) -> ReceivedBatch:
+        """Wait for messages and return them as columns: what one delivery brought, or at most `max_messages` of it.
+
+        Raises what `receive` raises.
+        """
+        check_timeout("timeout", timeout)
+        if max_messages is not None and max_messages < 1:
+            raise InvalidArgument(f"max_messages is {max_messages}; it must be 1 or more")
+        batch = self._handout.take_rest()
+        if batch is None:
+            batch = await self._next_batch(timeout)
+        if max_messages is not None and len(batch) > max_messages:
+            self._handout.hold(batch.part(max_messages, len(batch)))
+            batch = batch.part(0, max_messages)
+        return batch
+
+    async def _receive(self, timeout_s: float | None) -> Message:
+        while True:
+            self._handout.hold(await self._next_batch(timeout_s))
+            message = self._handout.next_or_none()
+            if message is not None:
+                return message
+
+    async def _next_batch(self, timeout_s: float | None) -> ReceivedBatch:
+        while True:
+            if not self._queue:
+                await self._wait_delivery(timeout_s)
+                self._streak = 0
+            elif self._streak >= _YIELD_DELIVERIES:
+                self._streak = 0
+                await asyncio.sleep(0)
+                continue
+            self._streak += 1
+            delivery, data = self._queue.popleft()
+            grant = self._credit.used(delivery.messages, len(data))
+            if grant is not None and self._session is not None:
+                self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
+            batch = open_delivery(
+                self._options.topic, data, delivery.first, delivery.end, delivery.redelivery_count
+            )
+            if len(batch):
+                return batch
+
+    async def _wait_delivery(self, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._queue:
+                    if self._error is not None:
+                        raise self._error
+                    waiter: asyncio.Future[None] = self._loop.create_future()
+                    self._waiters.append(waiter)
+                    await waiter
+        except TimeoutError:
+            raise ReceiveTimeout(
+                f"no message came from {self.topic} within {timeout_s:g} s"
+            ) from None
+
+    def _wake(self) -> None:
+        waiters = self._waiters
+        self._waiters = []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # ------------------------------------------------------------ acknowledging
+
+    async def ack(self, message: Message | ReceivedBatch) -> None:
+        """Acknowledge a message or a batch: it will not be delivered again.
+
+        Returns at once; acks leave together, a few milliseconds later at most. What was not yet sent when the
+        connection is lost is sent after the reconnect.
+        """
+        self.ack_nowait(message)
+
+    async def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
+        """Acknowledge this message and all before it in the topic, delivered to this consumer or not."""
+        self.ack_cumulative_nowait(message)
+
+    async def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
+        """Ask for a message or a batch to be delivered again, after `delay` seconds."""
+        self.nack_nowait(message, delay=delay)
+
+    def ack_nowait(self, message: Message | ReceivedBatch) -> None:
+        """`ack`, for callers that are not coroutines."""
+        self.check_own(message)
+        acks = self._acks
+        if isinstance(message, Message):
+            acks.add(message.offset)
+        else:
+            for first, end in message.ranges:
+                acks.add_range(first, end)
+        if self._flush_handle is None or len(acks) >= RANGES_MAX:
+            self._schedule_flush()
+
+    def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
+        """`ack_cumulative`, for callers that are not coroutines."""
+        self.check_own(message)
+        last = message.offset if isinstance(message, Message) else message.last_offset
+        self._acks.add_range(0, last + 1)
+        self._schedule_flush()
+
+    def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
+        """`nack`, for callers that are not coroutines."""
+        self.check_own(message)
+        delay_ms = to_milliseconds("delay", delay)
+        assert delay_ms is not None
+        nacks = self._nacks.setdefault(delay_ms, RangeGatherer())
+        if isinstance(message, Message):
+            nacks.add(message.offset)
+        else:
+            for first, end in message.ranges:
+                nacks.add_range(first, end)
+        self._schedule_flush()
+
+    def check_own(self, message: Message | ReceivedBatch) -> None:
+        """Raise if this message cannot be acknowledged here."""
+        if self._error is not None:
+            raise self._error
+        if message.topic != self._options.topic:
+            raise InvalidArgument(
+                f"a message of {message.topic} given to a consumer of {self.topic}"
+            )
+
+    def _schedule_flush(self) -> None:
+        if len(self._acks) >= RANGES_MAX:
+            self.flush_nowait()
+        elif self._flush_handle is None:
+            wait_s = self._flushed_s + ACK_INTERVAL_S - self._loop.time()
+            self._flush_handle = (
+                self._loop.call_later(wait_s, self.flush_nowait)
+                if wait_s > 0
+                else self._loop.call_soon(self.flush_nowait)
+            )
+
+    def flush_nowait(self) -> None:
+        """Send the gathered acks now; without a connection they stay."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        session = self._session
+        if session is None or not (len(self._acks) or self._nacks):
+            return
+        self._flushed_s = self._loop.time()
+        ranges = self._acks.take()
+        for start in range(0, len(ranges), RANGES_MAX):
+            self._unconfirmed = ranges[start : start + RANGES_MAX]
+            session.tell(Ack(self._handle, self._unconfirmed))
+        nacks, self._nacks = self._nacks, {}
+        for delay_ms, gatherer in nacks.items():
+            ranges = gatherer.take()
+            for start in range(0, len(ranges), RANGES_MAX):
+                session.tell(Nack(self._handle, ranges[start : start + RANGES_MAX], delay_ms))
+
+    # ------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Subscribe; `client.consumer(...)` does it."""
+        await self._attachment.open(self._link.options.request_timeout_s)
+
+    async def close(self) -> None:
+        """Send the last acks, wait until the broker has them, and leave the subscription.
+
+        What was received and not acknowledged goes to other consumers, or to the next one. Closing twice does nothing.
+        """
+        if self._error is not None:
+            return
+        self.flush_nowait()
+        session, handle = self._session, self._handle
+        self._attachment.end()
+        self._end(ClientClosed(f"the consumer of {self.topic} is closed"))
+        self._drop_queue()
+        if session is None:
+            return
+        session.consumers.pop(handle, None)
+        replies = [self._loop.create_future()]
+        if self._unconfirmed:
+            # Acks are handled in order: once the last one is confirmed (again), all are.
+            replies.append(self._loop.create_future())
+            session.call(Ack(handle, self._unconfirmed), partial(_on_done, replies[1]))
+        session.call(CloseConsumer(handle), partial(_on_done, replies[0]))
+        await asyncio.wait(replies, timeout=_DETACH_TIMEOUT_S)
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _end(self, error: DanubiusError) -> None:
+        if self._error is None:
+            self._error = error
+        if self._session is not None:
+            self._session.consumers.pop(self._handle, None)
+        self._session = None
+        self._is_active = False
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        self._wake()
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._handout.clear()
+        self._generation += 1
+
+    # ------------------------------------------------------------ the attachment and the session call these
+
+    def attach_command(self) -> AnyCommand:
+        options = self._options
+        return Subscribe(
+            options.topic,
+            options.subscription,
+            options.type,
+            options.name,
+            options.start,
+            options.ack_timeout_ms,
+            options.skip_damaged,
+        )
+
+    def on_attached(self, session: Session, reply: Subscribed) -> None:
+        self._session = session
+        self._handle = reply.handle
+        self._is_active = reply.is_active
+        session.consumers[reply.handle] = self
+        self._attachment.calm()
+        self.flush_nowait()  # before any credit: what is acknowledged now is not delivered again
+        grant = self._credit.open()
+        session.tell(Flow(reply.handle, grant.messages, grant.bytes))
+
+    def on_detached(self) -> None:
+        self._session = None
+        self._is_active = False
+        self._nacks.clear()
+        self._unconfirmed = []
+        self._drop_queue()
+
+    def on_ended(self, error: DanubiusError) -> None:
+        self._end(error)
+
+    def on_delivery(self, delivery: Deliver, data: memoryview) -> None:
+        self._queue.append((delivery, data))
+        if self._waiters:
+            self._wake()
+
+    def on_active(self, is_active: bool) -> None:
+        self._is_active = is_active
+
+    def on_closed_by_broker(self, error: DanubiusError) -> None:
+        if error.is_retryable:
+            self.on_detached()
+            self._attachment.attach_later()
+            return
+        if isinstance(error, ConsumerReplaced):
+            self._drop_queue()  # the other consumer gets these
+        self._attachment.end()
+        self._end(error)
+
+
+def _on_done(
+    done: asyncio.Future[None], _reply: AnyCommand | DanubiusError, _payload: memoryview
+) -> None:
+    if not done.done():
+        done.set_result(None)

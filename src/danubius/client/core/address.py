@@ -1,0 +1,47 @@
+"""The broker's address, as users write it: `danube://host:port`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from danubius.errors import InvalidArgument
+
+SCHEME: Final = "danube"
+DEFAULT_PORT: Final = 6651
+
+
+class BrokerAddress(NamedTuple):
+    """Where to dial."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{SCHEME}://{host}:{self.port}"
+
+
+def parse_url(url: str) -> BrokerAddress:
+    """Read `danube://host[:port]`, or say what is wrong with it and what would be right."""
+    advice = f"write {SCHEME}://host:port, for example {SCHEME}://127.0.0.1:{DEFAULT_PORT}"
+    if "://" not in url:
+        raise InvalidArgument(f"the broker URL {url!r} has no scheme: {advice}")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidArgument(f"the broker URL {url!r} is not valid ({error}): {advice}") from None
+    if parts.scheme != SCHEME:
+        raise InvalidArgument(
+            f"the broker URL {url!r} has the scheme {parts.scheme!r}, not {SCHEME!r}: {advice}"
+        )
+    if not host:
+        raise InvalidArgument(f"the broker URL {url!r} names no host: {advice}")
+    if port == 0:
+        raise InvalidArgument(f"the broker URL {url!r} has port 0: {advice}")
+    extra = parts.path.rstrip("/") or parts.query or parts.fragment
+    if extra or parts.username is not None:
+        raise InvalidArgument(f"the broker URL {url!r} has more than a host and a port: {advice}")
+    return BrokerAddress(host, DEFAULT_PORT if port is None else port)

@@ -1,0 +1,185 @@
+"""What users may write for an option, and what it means: every check of an argument is here."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import msgspec
+
+from danubius.client.messages import to_time_us
+from danubius.errors import InvalidArgument
+from danubius.model.ids import TopicName
+from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, FETCH_BYTES_MAX, KIB, MIB
+from danubius.model.subscription import (
+    EARLIEST,
+    LATEST,
+    AtOffset,
+    AtTime,
+    Position,
+    SubscriptionType,
+)
+from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
+from danubius.record.batch import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DispatchName = Literal["reliable", "non-reliable"]
+DurabilityName = Literal["synced", "written"]
+CompressionName = Literal["lz4", "zstd"]
+SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key-shared"]
+Start = Literal["earliest", "latest"] | int | datetime
+"""Where to begin: the oldest message, behind the newest, at an offset, or at the first message of a time."""
+
+BATCH_HEADROOM_BYTES: Final = MIB
+"""Room for the header, the offsets and the attribute columns beside the messages of a full batch."""
+BATCH_BYTES: Final = 256 * KIB
+BATCH_RECORDS: Final = 100_000
+BUFFER_BYTES: Final = 64 * MIB
+PREFETCH_MESSAGES: Final = 100_000
+PREFETCH_BYTES: Final = 16 * MIB
+FETCH_BYTES: Final = 4 * MIB
+
+_CODECS: Final[Mapping[str, Codec]] = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+WordT = TypeVar("WordT", bound=StrEnum)
+
+
+class ProducerOptions(msgspec.Struct, frozen=True):
+    """A producer's settings, checked."""
+
+    topic: TopicName
+    name: str
+    spec: TopicSpec
+    codec: Codec
+    batch_bytes: int
+    batch_records: int
+    linger_s: float
+    buffer_bytes: int
+    send_timeout_s: float
+
+    def check(self) -> None:
+        _check_range("batch_bytes", self.batch_bytes, 1, BATCH_BYTES_MAX - BATCH_HEADROOM_BYTES)
+        _check_range("batch_records", self.batch_records, 1, BATCH_RECORDS_MAX)
+        _check_range("linger", self.linger_s, 0, 60)
+        _check_range("buffer_bytes", self.buffer_bytes, 1, math.inf)
+        check_timeout("send_timeout", self.send_timeout_s)
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True):
+    """A consumer's settings, checked."""
+
+    topic: TopicName
+    subscription: str
+    type: SubscriptionType
+    name: str
+    start: Position
+    prefetch_messages: int
+    prefetch_bytes: int
+    ack_timeout_ms: int
+    skip_damaged: bool
+
+    def check(self) -> None:
+        _check_range("prefetch_messages", self.prefetch_messages, 1, 100_000_000)
+        _check_range("prefetch_bytes", self.prefetch_bytes, 1, 1 << 40)
+
+
+class ReaderOptions(msgspec.Struct, frozen=True):
+    """A reader's settings, checked."""
+
+    topic: TopicName
+    start: Position
+    stop_at_end: bool
+    fetch_bytes: int
+    skip_damaged: bool
+
+    def check(self) -> None:
+        _check_range("fetch_bytes", self.fetch_bytes, 1, FETCH_BYTES_MAX)
+
+
+def parse_word(kind: type[WordT], option: str, word: str) -> WordT:
+    """One of the words of an enumeration."""
+    try:
+        return kind(word)
+    except ValueError:
+        words = ", ".join(repr(str(member)) for member in kind)
+        raise InvalidArgument(f"{option} is {word!r}; it must be one of {words}") from None
+
+
+def parse_spec(
+    dispatch: str,
+    durability: str,
+    retention: Retention | None = None,
+) -> TopicSpec:
+    return TopicSpec(
+        parse_word(Dispatch, "dispatch", dispatch),
+        parse_word(Durability, "durability", durability),
+        retention if retention is not None else Retention(),
+    )
+
+
+def parse_codec(compression: str | None) -> Codec:
+    if compression is None:
+        return Codec.NONE
+    codec = _CODECS.get(compression)
+    if codec is None:
+        raise InvalidArgument(
+            f"compression is {compression!r}; it must be None, {' or '.join(map(repr, _CODECS))}"
+        )
+    return codec
+
+
+def parse_start(start: Start) -> Position:
+    """Where to begin reading."""
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise InvalidArgument(
+                f"start is {start.isoformat()} without a time zone; write datetime(..., tzinfo=UTC)"
+            )
+        return AtTime(to_time_us(start))
+    if start == "earliest":
+        return EARLIEST
+    if start == "latest":
+        return LATEST
+    if type(start) is int and start >= 0:
+        return AtOffset(start)
+    raise InvalidArgument(
+        f"start is {start!r}; it must be 'earliest', 'latest', an offset (0, 1, 2, …) or a datetime"
+    )
+
+
+def to_milliseconds(option: str, duration: float | timedelta | None) -> int | None:
+    """Seconds or a timedelta as whole milliseconds, rounded up: a wait is never shorter than asked for."""
+    if duration is None:
+        return None
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if not 0 <= seconds <= 10**9:
+        raise InvalidArgument(f"{option} is {duration}; it must be 0 or more seconds")
+    return math.ceil(seconds * 1000)
+
+
+def check_timeout(option: str, seconds: float | None) -> None:
+    """Refuse negative times and things that are not times."""
+    if seconds is not None and not seconds >= 0:
+        raise InvalidArgument(f"{option} is {seconds}; it must be 0 or more seconds")
+
+
+def check_positive(option: str, seconds: float) -> float:
+    """Refuse times that leave no time."""
+    if not seconds > 0:
+        raise InvalidArgument(f"{option} is {seconds}; it must be more than 0 seconds")
+    return seconds
+
+
+def random_name(kind: str) -> str:
+    """A name that nobody else has."""
+    return f"{kind}-{os.urandom(8).hex()}"
+
+
+def _check_range(option: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InvalidArgument(f"{option} is {value}; it must be from {least} to {most}")

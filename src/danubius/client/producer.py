@@ -1,0 +1,413 @@
+"""The producer: messages in, batches out, receipts back.
+
+A message joins the open batch; the batch is sealed when it is full, or in the next turn of the loop (or after the
+linger time) if the window has room, so that whatever is sent meanwhile shares it. One reply settles a batch and all
+who wait for it. There is no task and no timer per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from danubius.client.core.batching import (
+    Accumulator,
+    Draft,
+    check_columns,
+    cut,
+    message_size,
+    message_sizes,
+    split,
+)
+from danubius.client.messages import Receipt, Receipts
+from danubius.client.settlement import Bundle, Settlement, Waiters
+from danubius.client.shipper import Shipper
+from danubius.errors import (
+    ClientClosed,
+    DanubiusError,
+    InvalidArgument,
+    MessageTooLarge,
+    Overloaded,
+)
+from danubius.record.encode import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from danubius.client.link import Link
+    from danubius.client.options import ProducerOptions
+
+_DETACH_TIMEOUT_S: Final = 5.0
+_HASTY_FLUSH_S: Final = 2.0
+"""How long the end of an `async with` block waits for open batches when its body failed."""
+
+
+class Producer:
+    """Sends messages to one topic. Made by `client.producer(...)`.
+
+    Example:
+        async with client.producer("/default/orders") as producer:
+            receipt = await producer.send(b"first", key=b"customer-7")
+    """
+
+    def __init__(self, link: Link, options: ProducerOptions) -> None:
+        self._link = link
+        self._options = options
+        self._topic: str = options.topic
+        self._loop = asyncio.get_running_loop()
+        self._shipper = Shipper(link, self, options)
+        self._outbox = self._shipper.outbox
+        self._batch = Accumulator(options.batch_bytes, options.batch_records)
+        self._waiters = Waiters()
+        self._batch_since_ns = 0
+        self._seal_handle: asyncio.Handle | None = None
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._error: DanubiusError | None = None
+        self._is_closing = False
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def name(self) -> str:
+        """The name under which the broker recognises repeated batches."""
+        return self._options.name
+
+    @property
+    def buffer_bytes(self) -> int:
+        """How many bytes may wait for their acknowledgement."""
+        return self._options.buffer_bytes
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes accepted and not yet acknowledged."""
+        return self._outbox.bytes + self._batch.size
+
+    # ------------------------------------------------------------ sending
+
+    async def send(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        """Send one message and return once it is as durable as its topic asks.
+
+        Concurrent sends share a batch. Cancelling the wait does not take the message back.
+
+        Raises:
+            MessageTooLarge: payload, key and attributes together are over the broker's limit.
+            DeadlineExceeded: it was not acknowledged within `send_timeout`; it may still have been stored.
+            ProducerFenced: another producer of the same name took over.
+        """
+        payload, size = self.check(payload, key, attributes)
+        if not self._has_room(size):
+            await self._wait_room(size)
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._put(payload, key, attributes, size, future)
+        return Receipt(self._topic, await future)
+
+    def send_nowait(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Put one message into the open batch and return at once; `await flush()` waits for all of them.
+
+        The batch leaves when the loop turns, so let it turn: a loop of `send_nowait` without any await only fills the
+        buffer.
+
+        Raises:
+            Overloaded: `buffer_bytes` are not acknowledged yet; await flush() or use send().
+        """
+        payload, size = self.check(payload, key, attributes)
+        if not self._has_room(size):
+            raise Overloaded(
+                f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
+                f" {self._options.buffer_bytes} may: await producer.flush(), or use send()"
+            )
+        self._put(payload, key, attributes, size, None)
+
+    async def send_many(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        attributes: Sequence[Mapping[str, str] | None] | None = None,
+    ) -> Receipts:
+        """Send many messages in as few batches as possible and wait until all are stored.
+
+        Waits while the buffer is full. On an error some of the messages may have been stored; the error's notes say how
+        many were.
+        """
+        draft = Draft(payloads, keys, attributes)
+        cuts = self._plan(draft)
+        self._seal()
+        bundle = Bundle()
+        start = 0
+        for stop in cuts:
+            if not self._has_room(self._options.batch_bytes):
+                await self._wait_room(self._options.batch_bytes)
+            whole = stop - start == len(payloads)
+            part = draft if whole else cut(draft, start, stop)
+            self._encode(part, bundle.part(stop - start), time.monotonic_ns())
+            self._shipper.pump()
+            start = stop
+            if not whole:
+                await asyncio.sleep(0)  # the socket and the answers have their turn
+        await bundle.wait()
+        if bundle.error is not None:
+            stored = sum(count for offset, count in bundle.spans if offset >= 0)
+            bundle.error.add_note(f"{stored} of the {len(payloads)} messages were stored")
+            raise bundle.error
+        return Receipts(self._topic, bundle.spans)
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is acknowledged.
+
+        Raises the first error of messages sent with send_nowait() since the last flush.
+        """
+        self._seal()
+        self._shipper.pump()
+        marker = self._outbox.next_ordinal
+        if not self._outbox.is_settled_below(marker):
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._flushes.append((marker, waiter))
+            await waiter
+        unheard, self._shipper.unheard = self._shipper.unheard, None
+        if unheard is not None:
+            raise unheard
+
+    async def close(self) -> None:
+        """Flush, then let go of the topic. Closing twice does nothing."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        try:
+            await self.flush()
+        finally:
+            await self._shipper.close(self._ending(), _DETACH_TIMEOUT_S)
+
+    async def open(self) -> None:
+        """Attach to the topic; `client.producer(...)` does it."""
+        await self._shipper.open()
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        # The body's error is the one to show; what was sent before it still gets a moment to arrive.
+        try:
+            async with asyncio.timeout(_HASTY_FLUSH_S):
+                await self.close()
+        except (DanubiusError, TimeoutError):
+            pass
+
+    # ------------------------------------------------------------ accepting
+
+    def check(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None
+    ) -> tuple[bytes, int]:
+        """Refuse a message that cannot be sent; return it as bytes, with the size it counts for."""
+        if self._error is not None or self._is_closing:
+            raise self._ending()
+        if type(payload) is not bytes:
+            payload = _to_bytes(payload)
+        size = (
+            len(payload)
+            if key is None and attributes is None
+            else _checked_size(payload, key, attributes)
+        )
+        if size > self._link.message_bytes_max:
+            raise MessageTooLarge(
+                f"the message has {size} bytes with its key and attributes, the broker accepts"
+                f" {self._link.message_bytes_max}: send a reference to larger data"
+            )
+        return payload, size
+
+    def put_nowait(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
+    ) -> None:
+        """Take a checked message from a caller that cannot be told of a failure: `flush` tells it."""
+        if self._error is not None or self._is_closing:
+            self._shipper.unheard = self._shipper.unheard or self._ending()
+        else:
+            self._put(payload, key, attributes, size, None)
+
+    def _plan(self, draft: Draft) -> list[int]:
+        """Check the messages of a send_many, and say where its batches end."""
+        if self._error is not None or self._is_closing:
+            raise self._ending()
+        check_columns(draft)
+        try:
+            sizes = message_sizes(draft)
+        except (TypeError, AttributeError) as error:
+            raise InvalidArgument(
+                f"payloads and keys must be bytes, attributes must map str to str: {error}"
+            ) from error
+        largest = max(sizes, default=0)
+        if largest > self._link.message_bytes_max:
+            raise MessageTooLarge(
+                f"message {sizes.index(largest)} has {largest} bytes with its key and attributes,"
+                f" the broker accepts {self._link.message_bytes_max}"
+            )
+        return split(sizes, self._options.batch_bytes, self._options.batch_records)
+
+    def _ending(self) -> DanubiusError:
+        return self._error or ClientClosed(f"the producer of {self._topic} is closed")
+
+    def _has_room(self, size: int) -> bool:
+        buffered = self._outbox.bytes + self._batch.size
+        return not buffered or buffered + size <= self._options.buffer_bytes
+
+    async def _wait_room(self, size: int) -> None:
+        # Bounded: a batch that nobody acknowledges is given up after send_timeout, and that makes room.
+        self._seal()
+        self._shipper.pump()
+        while not self._has_room(size):
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(waiter)
+            await waiter
+            if self._error is not None or self._is_closing:
+                raise self._ending()
+
+    def _put(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, str] | None,
+        size: int,
+        future: asyncio.Future[int] | None,
+    ) -> None:
+        batch = self._batch
+        if not batch.has_room(size):
+            self._seal()
+            self._shipper.pump()
+        if not len(batch):
+            self._batch_since_ns = time.monotonic_ns()
+        index = batch.add(payload, key, attributes, size)
+        if future is None:
+            self._waiters.has_silent = True
+        else:
+            self._waiters.add(index, future)
+        if batch.is_full:
+            self._seal()
+            self._shipper.pump()
+        elif self._seal_handle is None:
+            linger_s = self._options.linger_s
+            self._seal_handle = (
+                self._loop.call_later(linger_s, self._on_linger)
+                if linger_s
+                else self._loop.call_soon(self._on_linger)
+            )
+
+    # ------------------------------------------------------------ batches
+
+    def _on_linger(self) -> None:
+        self._seal_handle = None
+        self._seal_if_window()
+        self._shipper.pump()
+        self._shipper.flush_socket()
+
+    def _seal_if_window(self) -> None:
+        """Seal the open batch, unless it would only wait in the outbox: then it had better grow on."""
+        if len(self._batch) and self._outbox.has_window:
+            self._seal()
+
+    def _seal(self) -> None:
+        """Close the open batch and queue it."""
+        if len(self._batch):
+            waiters, self._waiters = self._waiters, Waiters()
+            self._encode(self._batch.take(), waiters, self._batch_since_ns)
+
+    def _encode(self, draft: Draft, settlement: Settlement, since_ns: int) -> None:
+        outbox = self._outbox
+        try:
+            buffer = encode(
+                draft.payloads,
+                publish_time_us=time.time_ns() // 1000,
+                keys=draft.keys,
+                attributes=draft.attributes,
+                producer_id=outbox.producer_id,
+                producer_epoch=outbox.producer_epoch,
+                base_sequence=outbox.next_sequence,
+                codec=self._options.codec,
+            )
+        except DanubiusError as error:
+            self._shipper.report(settlement, error)
+            return
+        self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
+
+    # ------------------------------------------------------------ the shipper calls these
+
+    def on_progress(self) -> None:
+        if self._seal_handle is None:
+            self._seal_if_window()
+        self._shipper.pump()
+        while self._room and self._has_room(self._options.batch_bytes):
+            _wake(self._room.popleft())
+        if self._flushes:
+            self._wake_flushes()
+
+    def on_ended(self, error: DanubiusError) -> None:
+        self._error = error
+        if self._seal_handle is not None:
+            self._seal_handle.cancel()
+            self._seal_handle = None
+        if len(self._batch):
+            self._batch.take()
+            self._shipper.report(self._waiters, error)
+            self._waiters = Waiters()
+        for waiter in self._room:
+            _wake(waiter)
+        self._room.clear()
+        self._wake_flushes()
+
+    def _wake_flushes(self) -> None:
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for marker, waiter in self._flushes:
+            if self._outbox.is_settled_below(marker):
+                _wake(waiter)
+            else:
+                still.append((marker, waiter))
+        self._flushes = still
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _to_bytes(payload: object) -> bytes:
+    if isinstance(payload, bytes | bytearray):
+        return bytes(payload)
+    if isinstance(payload, memoryview):
+        return payload.tobytes()
+    hint = ": encode text with .encode()" if isinstance(payload, str) else ""
+    raise InvalidArgument(f"the payload is {type(payload).__name__}, it must be bytes{hint}")
+
+
+def _checked_size(payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None) -> int:
+    if key is not None and type(key) is not bytes:
+        hint = ": encode text with .encode()" if isinstance(key, str) else ""
+        raise InvalidArgument(f"the key is {type(key).__name__}, it must be bytes{hint}")
+    try:
+        return message_size(payload, key, attributes)
+    except (AttributeError, TypeError) as error:
+        raise InvalidArgument(f"attributes must map str to str: {error}") from error

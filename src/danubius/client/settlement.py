@@ -1,0 +1,100 @@
+"""What waits for a batch: single sends, each with a future of its own, or one part of a `send_many`.
+
+Futures are never shared between callers: cancelling one caller's wait would cancel everybody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from danubius.errors import DanubiusError
+
+
+class Settlement(Protocol):
+    """Told exactly once how a batch ended."""
+
+    def stored(self, offset: int) -> None: ...
+
+    def failed(self, error: DanubiusError) -> bool:
+        """Return whether everybody concerned heard it."""
+        ...
+
+
+class Waiters:
+    """The callers of `send` whose messages are in one batch, by place in it."""
+
+    __slots__ = ("_futures", "has_silent")
+
+    def __init__(self) -> None:
+        self.has_silent = False
+        """Whether the batch also has messages that nobody waits for."""
+        self._futures: list[tuple[int, asyncio.Future[int]]] = []
+
+    def add(self, index: int, future: asyncio.Future[int]) -> None:
+        self._futures.append((index, future))
+
+    def stored(self, offset: int) -> None:
+        for index, future in self._futures:
+            if not future.done():
+                future.set_result(offset + index)
+
+    def failed(self, error: DanubiusError) -> bool:
+        is_heard = not self.has_silent
+        for _, future in self._futures:
+            if future.done():
+                is_heard = False  # the caller stopped waiting
+            else:
+                future.set_exception(error)
+        return is_heard
+
+
+class Bundle:
+    """All batches of one `send_many`: settled when each of them is."""
+
+    __slots__ = ("_future", "_open", "error", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, int]] = []
+        """(first offset, count) of each batch, in order; -1 until it is stored."""
+        self.error: DanubiusError | None = None
+        self._open = 0
+        self._future: asyncio.Future[None] | None = None
+
+    def part(self, count: int) -> BundlePart:
+        """Announce the next batch."""
+        self.spans.append((-1, count))
+        self._open += 1
+        return BundlePart(self, len(self.spans) - 1)
+
+    async def wait(self) -> None:
+        """Wait until every announced batch is settled."""
+        if self._open:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+
+    def settle(self, index: int, offset: int) -> None:
+        self.spans[index] = offset, self.spans[index][1]
+        self._open -= 1
+        if not self._open and self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class BundlePart:
+    """One batch of a `send_many`."""
+
+    __slots__ = ("_bundle", "_index")
+
+    def __init__(self, bundle: Bundle, index: int) -> None:
+        self._bundle = bundle
+        self._index = index
+
+    def stored(self, offset: int) -> None:
+        self._bundle.settle(self._index, offset)
+
+    def failed(self, error: DanubiusError) -> bool:
+        if self._bundle.error is None:
+            self._bundle.error = error
+        self._bundle.settle(self._index, -1)
+        return True

@@ -1,0 +1,266 @@
+"""Gets a producer's batches to the broker: in order, each stored once, whatever happens to connections.
+
+The outbox decides what may be sent; this is the shell around it: it sends, hears the answers, waits out trouble,
+attaches again after a loss, and gives up what is too old. Everything is a callback on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from danubius.client.attachment import Attachment
+from danubius.client.core.outbox import Outbox, Parcel
+from danubius.client.core.retry import Backoff, Verdict, judge_refusal
+from danubius.client.session import expect
+from danubius.errors import DanubiusError, DeadlineExceeded
+from danubius.wire.commands import (
+    AnyCommand,
+    CloseProducer,
+    OpenProducer,
+    Produce,
+    Produced,
+    ProducerOpened,
+)
+
+if TYPE_CHECKING:
+    from danubius.client.link import Link
+    from danubius.client.options import ProducerOptions
+    from danubius.client.session import Session
+    from danubius.client.settlement import Settlement
+
+_EXPIRY_STEP_MIN_NS: Final = 1_000_000
+
+
+class ShipperOwner(Protocol):
+    """The producer."""
+
+    def on_progress(self) -> None:
+        """A batch is out of the way, or a connection is there: more may be shipped."""
+        ...
+
+    def on_ended(self, error: DanubiusError) -> None:
+        """Nothing will be stored any more."""
+        ...
+
+
+class Shipper:
+    """The way of one producer's batches to the broker."""
+
+    def __init__(self, link: Link, owner: ShipperOwner, options: ProducerOptions) -> None:
+        self.outbox: Outbox[Settlement] = Outbox()
+        self.unheard: DanubiusError | None = None
+        """The first failure of messages that nobody waits for."""
+        self._owner = owner
+        self._options = options
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._attachment = Attachment(link, self, ProducerOpened)
+        self._backoff = Backoff(random.random)
+        self._session: Session | None = None
+        self._produce: Produce | None = None
+        self._is_renewing = False
+        self._is_ended = False
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._trouble: DanubiusError | None = None
+
+    async def open(self) -> None:
+        await self._attachment.open(self._link.options.request_timeout_s)
+
+    async def close(self, error: DanubiusError, timeout_s: float) -> None:
+        """Let go of the topic; what is still under way fails with `error`."""
+        session, produce = self._session, self._produce
+        self.end(error)
+        if session is None or produce is None:
+            return
+        done: asyncio.Future[None] = self._loop.create_future()
+        session.call(CloseProducer(produce.handle), partial(_on_done, done))
+        await asyncio.wait((done,), timeout=timeout_s)
+
+    def end(self, error: DanubiusError) -> None:
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._attachment.end()
+        self._let_go()
+        for timer in (self._expiry_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        for parcel in self.outbox.drain():
+            self.report(parcel.token, error)
+        self._owner.on_ended(error)
+
+    # ------------------------------------------------------------ shipping
+
+    def add(self, buffer: bytearray, count: int, settlement: Settlement, since_ns: int) -> None:
+        """Queue an encoded batch; `since_ns` is when its first message was accepted."""
+        deadline_ns = since_ns + int(self._options.send_timeout_s * 1e9)
+        self.outbox.add(buffer, count, deadline_ns, settlement)
+        if self._expiry_timer is None:
+            self._arm_expiry(self._options.send_timeout_s)
+
+    def pump(self) -> None:
+        """Send what may be sent now."""
+        session, produce = self._session, self._produce
+        if session is None or produce is None or not session.is_writable:
+            return
+        if self._stall_timer is not None:
+            return
+        outbox = self.outbox
+        for parcel in outbox.take():
+            on_reply = partial(self._on_reply, parcel, outbox.generation)
+            session.call(produce, on_reply, (parcel.buffer,))
+
+    def flush_socket(self) -> None:
+        """Let what was pumped leave now."""
+        if self._session is not None:
+            self._session.flush()
+
+    def report(self, settlement: Settlement, error: DanubiusError) -> None:
+        """Tell whoever waits for a batch that it failed."""
+        if not settlement.failed(error) and self.unheard is None:
+            self.unheard = error
+
+    # ------------------------------------------------------------ answers
+
+    def _on_reply(
+        self,
+        parcel: Parcel[Settlement],
+        generation: int,
+        reply: AnyCommand | DanubiusError,
+        _payload: memoryview,
+    ) -> None:
+        if type(reply) is Produced:
+            if self.outbox.settle(parcel):
+                parcel.token.stored(reply.offset)
+                self._on_settled()
+            return
+        if generation != self.outbox.generation or parcel.is_settled:
+            return
+        error = reply if isinstance(reply, DanubiusError) else expect(reply, "PRODUCE")
+        self._trouble = error
+        match judge_refusal(error):
+            case Verdict.RESEND:
+                self.outbox.rewind()
+                self._stall()
+            case Verdict.REOPEN:
+                self._reopen()
+            case Verdict.FAIL_BATCH:
+                # The batches behind it are out of sequence from here on: the first of them reopens.
+                self.outbox.settle(parcel)
+                self.report(parcel.token, error)
+                self._on_settled()
+            case Verdict.FAIL_PRODUCER:
+                self.end(error)
+
+    def _on_settled(self) -> None:
+        self._backoff.reset()
+        self._attachment.calm()
+        self._renew_if_needed()
+        self._owner.on_progress()
+
+    # ------------------------------------------------------------ waiting and giving up
+
+    def _stall(self) -> None:
+        if self._stall_timer is None:
+            self._stall_timer = self._loop.call_later(self._backoff.next_delay_s(), self._unstall)
+
+    def _unstall(self) -> None:
+        self._stall_timer = None
+        self.pump()
+
+    def _arm_expiry(self, delay_s: float) -> None:
+        self._expiry_timer = self._loop.call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        """Give up what is too old, and look again when the next one could be: one timer for all."""
+        self._expiry_timer = None
+        now_ns = time.monotonic_ns()
+        expired = self.outbox.expired(now_ns)
+        for parcel in expired:
+            self.outbox.settle(parcel)
+            self.report(parcel.token, self._too_late())
+        oldest = self.outbox.oldest
+        if oldest is not None:
+            self._arm_expiry(max(oldest.deadline_ns - now_ns, _EXPIRY_STEP_MIN_NS) / 1e9)
+        if expired:
+            self._renew_if_needed()
+            self._owner.on_progress()
+
+    def _too_late(self) -> DanubiusError:
+        topic, timeout_s = self._options.topic, self._options.send_timeout_s
+        why = f"; the last trouble was: {self._trouble.message}" if self._trouble else ""
+        return DeadlineExceeded(f"no acknowledgement from {topic} within {timeout_s:g} s{why}")
+
+    # ------------------------------------------------------------ attaching
+
+    def attach_command(self) -> AnyCommand:
+        options = self._options
+        resume_epoch = 0 if self._is_renewing else self.outbox.producer_epoch
+        return OpenProducer(options.topic, options.name, options.spec, resume_epoch)
+
+    def on_attached(self, session: Session, reply: ProducerOpened) -> None:
+        outbox = self.outbox
+        is_resumed = not self._is_renewing and outbox.producer_epoch == reply.producer_epoch
+        self._session = session
+        self._produce = Produce(reply.handle)
+        self._is_renewing = False
+        session.producers[reply.handle] = self
+        if is_resumed:
+            outbox.resumed(reply.next_sequence)
+            self._renew_if_needed()
+        else:
+            outbox.opened(reply.producer_id, reply.producer_epoch, reply.next_sequence)
+        self._owner.on_progress()
+
+    def on_detached(self) -> None:
+        # A renewal under way stays one: its answer may be lost, and resuming the old epoch would then fence us out.
+        self._let_go()
+        self.outbox.rewind()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def on_ended(self, error: DanubiusError) -> None:
+        self.end(error)
+
+    def on_closed_by_broker(self, error: DanubiusError) -> None:
+        self._trouble = error
+        if error.is_retryable:
+            self._reopen()
+        else:
+            self.end(error)
+
+    def flush_nowait(self) -> None:
+        self.pump()
+
+    def _reopen(self) -> None:
+        """Ask the broker, on this connection, how far it got."""
+        self.outbox.rewind()
+        self._let_go()
+        self._attachment.attach_later()
+
+    def _renew_if_needed(self) -> None:
+        """Past a gap, start a new epoch: the only way on that cannot store anything twice."""
+        if self.outbox.needs_epoch and not self._is_renewing:
+            self._is_renewing = True
+            self._let_go()
+            self._attachment.attach()
+
+    def _let_go(self) -> None:
+        """Forget the handle: nothing is sent until there is a new one."""
+        if self._session is not None and self._produce is not None:
+            self._session.producers.pop(self._produce.handle, None)
+        self._session = None
+        self._produce = None
+
+
+def _on_done(
+    done: asyncio.Future[None], _reply: AnyCommand | DanubiusError, _payload: memoryview
+) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -243,10 +243,8 @@ class ManagedLedger:
         self._backing.reads.submit(work, functools.partial(self._arrived, first, on_done))
 
     def _arrived(self, first: int, on_done: OnChunk, result: Chunk | DanubiusError) -> None:
-        # What was deleted under the reader is gone, not damaged.
-        if isinstance(result, DanubiusError):
-            result = self._refusal(first) or result
-        on_done(result)
+        # What was deleted under the reader is gone, whether the read was quicker or found damage.
+        on_done(self._refusal(first) or result)
 
     def _index_of(self, ledger: Ledger) -> BlockIndex | None:
         return ledger.index or self._backing.indexes.get(ledger.ref)

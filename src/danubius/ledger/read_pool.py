@@ -14,6 +14,8 @@ from danubius.runtime.threads import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from danubius.ledger.workers import MakeWorker
+
     Post = Callable[[Callable[[], None]], None]
 
 Result = TypeVar("Result")
@@ -28,13 +30,15 @@ class _Read(NamedTuple):
 class ReadPool:
     """Runs blocking reads off the loop."""
 
-    def __init__(self, threads: int, queued_max: int, post: Post) -> None:
+    def __init__(
+        self, threads: int, queued_max: int, post: Post, make_worker: MakeWorker = Worker
+    ) -> None:
         self._post = post
         self._queued_max = queued_max
         self._busy = [0] * threads
         self._is_open = False
         self._workers = [
-            Worker(f"danubius-read-{number}", self._handle, on_crash=self._on_crash)
+            make_worker(f"danubius-read-{number}", self._handle, on_crash=self._on_crash)
             for number in range(threads)
         ]
 

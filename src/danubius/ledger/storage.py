@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from danubius.errors import DanubiusError, StorageFailed
 from danubius.ledger.entry import LedgerRef
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from danubius.ledger.core.segment import Ledger
     from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.store import LedgerStore
+    from danubius.ledger.workers import MakeWorker
     from danubius.runtime.clock import Clock
 
     Post = Callable[[Callable[[], None]], None]
@@ -33,19 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class StorageThread(Protocol):
-    """Where jobs go; `runtime.threads.Worker` in production."""
-
-    def start(self) -> None: ...
-    def put(self, item: Job) -> None: ...
-    def stop(self) -> bool: ...
-
-
 class LedgerStorage:
     """One per broker. Made, then `recover_files`, then `start`, then used, then `close`."""
 
     def __init__(
-        self, config: LedgerConfig, store: LedgerStore, post: Post, clock: Clock | None = None
+        self,
+        config: LedgerConfig,
+        store: LedgerStore,
+        post: Post,
+        clock: Clock | None = None,
+        make_worker: MakeWorker = Worker,
     ) -> None:
         config.check()
         self._store = store
@@ -53,11 +51,9 @@ class LedgerStorage:
         self._clock = clock or SystemClock()
         self._cache = TailCache(config)
         self._cache.now_ms = self._clock.wall_us() // 1000
-        self._reads = ReadPool(config.read_threads, config.reads_queued_max, post)
+        self._reads = ReadPool(config.read_threads, config.reads_queued_max, post, make_worker)
         self._writer = LedgerWriter(config, store, post, self._on_report, self.tick)
-        self._thread: StorageThread = Worker(
-            "danubius-storage", self._writer.handle, on_crash=self._on_crash
-        )
+        self._thread = make_worker("danubius-storage", self._writer.handle, on_crash=self._on_crash)
         self._backing = Backing(
             config,
             store,

@@ -21,17 +21,34 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Handle = Callable[[list[Item], int], int | None]
 """(items, now_ns) -> the monotonic nanosecond by which to be called again, or None."""
 OnCrash = Callable[[list[Item], BaseException], None]
+_Given = TypeVar("_Given", contravariant=True)
 
 DRAIN_MAX: Final = 4096
 STOP_TIMEOUT_S: Final = 30.0
 
 log = logging.getLogger(__name__)
+
+
+class WorkerPort(Protocol[_Given]):
+    """A worker as its owner sees it; `sim.threads.SimWorker` is the twin without a thread."""
+
+    def start(self) -> None: ...
+    def put(self, item: _Given) -> None: ...
+    def stop(self, timeout_s: float = ...) -> bool: ...
+
+
+class Spawn(Protocol):
+    """What makes workers: `Worker` itself, or a twin."""
+
+    def __call__(
+        self, name: str, handle: Handle[Item], *, on_crash: OnCrash[Item]
+    ) -> WorkerPort[Item]: ...
 
 
 class _Stop:

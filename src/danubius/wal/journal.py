@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from danubius.runtime.files import Files
+    from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.wal.config import JournalConfig
 
     Post = Callable[[Callable[[], None]], object]
@@ -85,9 +86,12 @@ class _Failed(msgspec.Struct, gc=False):
 class Journal:
     """See the module. Life: recover() to its end, start(), append()…, close()."""
 
-    def __init__(self, config: JournalConfig, files: Files, directory: Path) -> None:
+    def __init__(
+        self, config: JournalConfig, files: Files, directory: Path, *, spawn: Spawn = Worker
+    ) -> None:
         config.check()
         self._config = config
+        self._spawn = spawn
         self._segments = Segments(config, files, directory)
         self._is_recovered = False
         self.counters = JournalCounters()
@@ -97,7 +101,7 @@ class Journal:
         self._generation = 1
         self._end_position = 0
         self._committer: _Committer | None = None
-        self._worker: Worker[Entry | _Trim | _Close] | None = None
+        self._worker: WorkerPort[Entry | _Trim | _Close] | None = None
         self._on_committed: OnCommitted = _ignore
         self._on_failed: OnFailed = _ignore
 
@@ -132,7 +136,7 @@ class Journal:
         self._committer = _Committer(
             writer, self.counters, self._config.sync_interval_ms * _NS_PER_MS, self._notify_by(post)
         )
-        self._worker = Worker("journal", self._committer.handle, on_crash=self._committer.bury)
+        self._worker = self._spawn("journal", self._committer.handle, on_crash=self._committer.bury)
         self._worker.start()
         # Trims nothing, but lets the thread get the first file ready before the first append.
         self._worker.put(_Trim(0))
@@ -295,7 +299,7 @@ class _Committer:
         reported = writer.end
         try:
             writer.write(group)
-            early = _count_before_sync(group)
+            early = 0 if writer.must_sync else _count_before_sync(group)
             if early:
                 reported = self._report_committed(group[:early], reported)
             if early < len(group):

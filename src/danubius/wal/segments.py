@@ -20,7 +20,6 @@ from danubius.wal.core.format import (
     FILE_HEADER_BYTES,
     SEQUENCE_MAX,
     FileHeader,
-    pack_file_header,
 )
 from danubius.wal.core.recovery import Span, durable_claim, identify, plan_spans, scan, stray_claim
 
@@ -97,23 +96,21 @@ class Segments:
         self.recovered_end = from_position
         for span in spans:
             content = self._read(span.header.sequence)
-            found = scan(
-                content,
-                span.header,
-                max(span.header.base, from_position),
-                None if span.end < 0 else span.end,
-            )
+            start = max(span.header.base, from_position)
+            found = scan(content, span.header, start, None if span.end < 0 else span.end)
             self._check_end(span, content, found)
             self._live.append(Live(span.header.sequence, span.header.base, found.end))
             self.recovered_end = found.end
             yield content, found
+            if span.end < 0:
+                self._write_again(span.header, content, max(start, found.durable))
         self._check_strays()
-        self._sync_recovered()
+        self._files.sync_dir(self._directory)
 
     def _identify(self, sequence: int) -> FileHeader | None:
         file = self._files.open(self._path(sequence), write=False)
         try:
-            return identify(memoryview(file.pread(2 * FILE_HEADER_BYTES, 0)), sequence)
+            return identify(memoryview(file.pread(FILE_HEADER_BYTES, 0)), sequence)
         finally:
             file.close()
 
@@ -145,20 +142,26 @@ class Segments:
                         f"been synced up to position {claim}: restore the file from a copy"
                     )
 
-    def _sync_recovered(self) -> None:
-        """A killed broker's records may be in the page cache only; from here on they count."""
-        for live in self._live:
-            file = self._files.open(self._path(live.sequence))
-            try:
-                file.datasync()
-            finally:
-                file.close()
-        self._files.sync_dir(self._directory)
+    def _write_again(self, header: FileHeader, content: memoryview, durable: int) -> None:
+        """Make the end of the last file durable before anything builds on it.
+
+        A killed broker's records may be in the page cache only, and after a failed sync the cache
+        calls them clean: so they are written once more, and then synced.
+        """
+        first = FILE_HEADER_BYTES + durable - header.base
+        end = FILE_HEADER_BYTES + self.recovered_end - header.base
+        file = self._files.open(self._path(header.sequence))
+        try:
+            file.pwritev([content[:FILE_HEADER_BYTES]], 0)
+            file.pwritev([content[first:end]], first)
+            file.datasync()
+        finally:
+            file.close()
 
     # ------------------------------------------------------------ files to write to
 
     def open_next(self, base: int) -> Segment:
-        """The next file, its header written (not synced). Raises if there is none to be had."""
+        """The next file, still without a header. Raises if there is none to be had."""
         if not self._spares:
             self._make_spare()
         sequence = self._spares[0]
@@ -168,17 +171,13 @@ class Segments:
             if size > self._config.file_bytes:
                 # Grown for a record larger than a file.
                 file.truncate(self._config.file_bytes)
-            header = FileHeader(sequence, base)
-            file.pwritev([pack_file_header(header)], 0)
         except DanubiusError:
-            # The header may have been written: this sequence is spent.
-            self._idle.append(self._spares.pop(0))
             file.close()
             raise
         self._spares.pop(0)
         self._open_count += 1
         filled = min(max(size, FILE_HEADER_BYTES), self._config.file_bytes)
-        return Segment(header, file, filled)
+        return Segment(FileHeader(sequence, base), file, filled)
 
     def retire(self, segment: Segment, end: int) -> None:
         """The file is left at `end`, where the next one takes over."""

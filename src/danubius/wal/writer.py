@@ -25,6 +25,7 @@ from danubius.wal.core.format import (
     FileHeader,
     RecordHeader,
     body_checksum,
+    pack_file_header,
     pack_record,
     record_bytes,
 )
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from danubius.wal.segments import Segment, Segments
 
 _ZEROS: Final = bytes(1024 * 1024)
+_LARGE_GROUP: Final = 16
+"""A group of at least this part of fill_bytes pays for its own allocation: filling doubles bytes."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -61,6 +64,7 @@ class JournalWriter:
         self._segment: Segment | None = None
         self._left: Segment | None = None
         """The file before, as long as [durable, end) may have to be read back from it."""
+        self._is_shaken = False
 
     @property
     def end(self) -> int:
@@ -69,6 +73,14 @@ class JournalWriter:
     @property
     def durable(self) -> int:
         return self._durable
+
+    @property
+    def must_sync(self) -> bool:
+        """After a failure the next group is synced before it is reported, whatever it asked for.
+
+        Otherwise power loss could take the new file and leave the failed records in the old one.
+        """
+        return self._is_shaken
 
     @property
     def size_bytes(self) -> int:
@@ -99,9 +111,11 @@ class JournalWriter:
             segment.file.pwritev(buffers, segment.at(self._end))
         except DanubiusError:
             self._leave()
+            self._is_shaken = True
             raise
         self._end += size
-        self._fill_ahead(segment)
+        if size < self._config.fill_bytes // _LARGE_GROUP:
+            self._fill_ahead(segment)
 
     def sync(self) -> None:
         """Make everything written durable."""
@@ -114,8 +128,10 @@ class JournalWriter:
             # The kernel may have dropped the pages and call the next sync a success.
             segment.is_suspect = True
             self._leave()
+            self._is_shaken = True
             raise
         self._durable = self._end
+        self._is_shaken = False
 
     def rewind(self, position: int) -> None:
         """Take back what was written behind `position`; it never happened."""
@@ -167,8 +183,11 @@ class JournalWriter:
         base = self._durable
         segment = self._segments.open_next(base)
         try:
-            buffers = self._pack(carried, segment.header.sequence, base)
-            segment.file.pwritev(buffers, segment.at(base))
+            # The header comes last: with it the file takes over from the one that we left.
+            segment.file.pwritev(
+                self._pack(carried, segment.header.sequence, base), segment.at(base)
+            )
+            segment.file.pwritev([pack_file_header(segment.header)], 0)
         except DanubiusError:
             self._segments.retire(segment, base)
             raise

@@ -27,6 +27,8 @@ Buffer = bytes | bytearray | memoryview
 FORMAT_VERSION: Final = 1
 FILE_HEADER_BYTES: Final = 4096
 """Records start on a page of their own, so that writing them never touches the header's sector."""
+_COPY_AT: Final = FILE_HEADER_BYTES // 2
+"""The header stands there a second time: one bad sector must not hide a whole file."""
 RECORD_HEADER_BYTES: Final = 48
 ALIGNMENT: Final = 8
 BODY_BYTES_MAX: Final = 2**31
@@ -75,11 +77,15 @@ def record_bytes(body_bytes: int) -> int:
 def pack_file_header(header: FileHeader) -> bytes:
     rest = _FILE_REST.pack(FORMAT_VERSION, header.sequence, header.base)
     packed = _FILE_START.pack(_FILE_MAGIC, crc32c(rest)) + rest
-    return packed.ljust(FILE_HEADER_BYTES, b"\0")
+    return packed.ljust(_COPY_AT, b"\0") * 2
 
 
 def parse_file_header(data: Buffer) -> FileHeader | None:
-    """None if the bytes are no file header; a newer format is refused whatever else it says."""
+    """The header at the start of a file, or its copy; None if neither is whole."""
+    return _parse_header_copy(data) or _parse_header_copy(data[_COPY_AT:])
+
+
+def _parse_header_copy(data: Buffer) -> FileHeader | None:
     size = _FILE_START.size + _FILE_REST.size
     if len(data) < size:
         return None

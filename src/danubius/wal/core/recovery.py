@@ -40,6 +40,11 @@ class Scan(NamedTuple):
     reason: str
     """Why the run ends there."""
 
+    @property
+    def durable(self) -> int:
+        """What the valid records promise to have been synced, or 0."""
+        return max((record.durable for record, _ in self.records), default=0)
+
 
 class Span(NamedTuple):
     """A file's place in the journal."""
@@ -50,17 +55,9 @@ class Span(NamedTuple):
 
 
 def identify(data: memoryview, sequence: int) -> FileHeader | None:
-    """The header of a file named `sequence`, or None if it holds nothing in this life.
-
-    A file whose header block was lost still tells where it belongs by its first record.
-    """
+    """The header of a file named `sequence`, or None if it has none of this life."""
     header = parse_file_header(data)
-    if header is not None and header.sequence == sequence:
-        return header
-    first = parse_record_header(data, FILE_HEADER_BYTES)
-    if first is not None and first.sequence == sequence:
-        return FileHeader(sequence, first.position)
-    return None
+    return header if header is not None and header.sequence == sequence else None
 
 
 def scan(data: memoryview, header: FileHeader, start: int, limit: int | None = None) -> Scan:

@@ -15,6 +15,7 @@ import zstandard
 
 FOLDER = Path(__file__).parent / "record-batch-v1"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+LZ4: Any = lz4.block
 KEYS, KEY_NULLS, TIMES, ATTRIBUTES, SPARSE = 1, 2, 4, 8, 16
 
 
@@ -65,11 +66,11 @@ def read(batch: bytes) -> dict[str, Any]:
     codec, flags, count = batch[25], field(26, 2), field(28, 4)
     stored = batch[88 : 88 + field(84, 4)]
     if codec == 1:
-        stored = lz4.block.decompress(stored, uncompressed_size=field(80, 4))
+        stored = LZ4.decompress(stored, uncompressed_size=field(80, 4))
     elif codec == 2:
         stored = zstandard.decompress(stored, max_output_size=field(80, 4))
-    assert len(stored) == field(80, 4)
     reader = Reader(stored)
+    assert len(reader.data) == field(80, 4)
     found: dict[str, Any] = {
         "codec": ["NONE", "LZ4", "ZSTD"][codec],
         "epoch": field(16, 4),
@@ -82,7 +83,7 @@ def read(batch: bytes) -> dict[str, Any]:
         **read_optional(reader, flags, count, field(56, 8, signed=True)),
     }
     found["offsets"] = [field(8, 8) + delta for delta in found.pop("deltas")]
-    assert reader.at == len(stored)
+    assert reader.at == len(reader.data)
     assert field(56, 8, signed=True) == found["publish_times_us"][0]
     assert field(64, 8, signed=True) == max(found["publish_times_us"])
     return found

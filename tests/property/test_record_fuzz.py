@@ -137,9 +137,14 @@ def attack(data: bytes, rng: random.Random, *, with_arrow: bool) -> bool:
     """Run the whole codec on an input; says whether the columns were reached."""
     found = scan(data)
     assert 0 <= found.valid_bytes <= len(data)
-    for look in (check_batch, read_header, lambda given: list(iter_batches(given))):
+    looks: list[Callable[[], object]] = [
+        lambda: check_batch(data),
+        lambda: read_header(data),
+        lambda: list(iter_batches(data)),
+    ]
+    for look in looks:
         with contextlib.suppress(DanubiusError):
-            look(data)
+            look()
     try:
         batch = RecordBatch.parse(data)
     except DanubiusError:

@@ -28,7 +28,7 @@ RECORD = st.builds(
     Record,
     payload=st.binary(max_size=40) | st.just(b"fixed"),
     key=st.none() | st.binary(max_size=8),
-    attributes=st.just({}) | st.dictionaries(TEXT, TEXT, max_size=3),
+    attributes=st.builds(dict[str, str]) | st.dictionaries(TEXT, TEXT, max_size=3),
     time_us=st.just(1_700_000_000_000_000) | st.integers(-(2**63), 2**63 - 1),
 )
 RECORDS = st.lists(RECORD, min_size=1, max_size=40)

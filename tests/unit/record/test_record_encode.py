@@ -13,6 +13,30 @@ from danubius.record.encode import encode, rewrite_producer
 
 ATTRIBUTES = [{"color": "red"}, None, {"size": "L", "größe": "ü"}]
 
+WRONG_ARGUMENTS: list[dict[str, Any]] = [
+    {"payloads": []},
+    {"payloads": "text"},
+    {"payloads": ["text"]},
+    {"payloads": [b"a", 3]},
+    {"payloads": b"abc"},
+    {"payloads": [memoryview(bytes(8)).cast("i")]},
+    {"keys": [b"a", b"b"]},
+    {"keys": ["text"]},
+    {"attributes": [{}, {}]},
+    {"attributes": [{"a": 1}]},
+    {"attributes": [{"a": "\ud800"}]},
+    {"publish_time_us": [1, 2]},
+    {"publish_time_us": 2**63},
+    {"payloads": [b"", b""], "publish_time_us": [1, 2**63]},
+    {"producer_id": -1},
+    {"producer_id": 2**64},
+    {"producer_epoch": 2**32},
+    {"base_sequence": -1},
+    {"base_sequence": 2**63 - 1},
+    {"schema_id": 2**63},
+    {"schema_version": 2**31},
+]
+
 
 def test_a_small_message_costs_less_than_120_bytes() -> None:
     assert len(encode([b"x" * 7], publish_time_us=1)) - 7 < 120
@@ -80,33 +104,7 @@ def test_compression_makes_repetitive_batches_smaller(codec: Codec) -> None:
     assert len(batch) < header.body_bytes / 4
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"payloads": []},
-        {"payloads": "text"},
-        {"payloads": ["text"]},
-        {"payloads": [b"a", 3]},
-        {"payloads": b"abc"},
-        {"payloads": [memoryview(bytes(8)).cast("i")]},
-        {"keys": [b"a", b"b"]},
-        {"keys": ["text"]},
-        {"attributes": [{}, {}]},
-        {"attributes": [{"a": 1}]},
-        {"attributes": [{"a": "\ud800"}]},
-        {"publish_time_us": [1, 2]},
-        {"publish_time_us": 2**63},
-        {"payloads": [b"", b""], "publish_time_us": [1, 2**63]},
-        {"producer_id": -1},
-        {"producer_id": 2**64},
-        {"producer_epoch": 2**32},
-        {"base_sequence": -1},
-        {"base_sequence": 2**63 - 1},
-        {"schema_id": 2**63},
-        {"schema_version": 2**31},
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS, ids=repr)
 def test_wrong_arguments_are_refused(arguments: dict[str, Any]) -> None:
     given: dict[str, Any] = {"payloads": [b"x"], "publish_time_us": 1, **arguments}
     with pytest.raises(InvalidArgument):

@@ -190,8 +190,9 @@ class RecordBatch:
         ends = read_rising(self.body, columns.map_offsets_at, len(self))
         names = _read_texts(self.body, columns.names)
         values = _read_texts(self.body, columns.values)
+        pairs = zip(names, values, strict=True)
         return [
-            dict(zip(names[first:end], values[first:end], strict=True)) if first < end else {}
+            dict(itertools.islice(pairs, end - first)) if first < end else {}
             for first, end in itertools.pairwise(ends)
         ]
 

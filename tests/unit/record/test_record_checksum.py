@@ -48,3 +48,7 @@ def test_the_buffer_is_free_again_after_the_checksum() -> None:
 def test_key_hash_is_the_crc32c_of_the_key() -> None:
     assert key_hash(b"123456789") == 0xE3069283
     assert key_hash(b"") == 0
+
+
+def test_a_large_buffer_of_numbers_is_read_as_bytes() -> None:
+    assert crc32c(memoryview(bytearray(LARGE * 2)).cast("q")) == crc32c(LARGE * 2)

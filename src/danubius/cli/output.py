@@ -1,7 +1,7 @@
 """What commands print: tables and progress for people, JSON lines for programs.
 
 Tables and JSON go to stdout, progress and notes to stderr, so that output can be piped while a
-person watches.
+person watches. Rich is imported by what needs it: most commands print without.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.progress import Progress
 
 
 class Cell(Protocol):
@@ -34,6 +32,10 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str = "") -> None:
     """A table, cut to the width of a terminal but never to a pipe. Numbers stand on the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(
         title=title or None,
         title_justify="left",
@@ -109,6 +111,9 @@ def meter(label: str, total: int | None) -> AbstractContextManager[Meter]:
     """A progress bar on stderr when it is a terminal, else nothing."""
     if not sys.stderr.isatty():
         return nullcontext(_Silent())
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns: list[Any] = [
         TextColumn("{task.description}"),
         BarColumn(),

@@ -5,16 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from danubius.cli.bench.command import bench
-from danubius.cli.consume import consume
-from danubius.cli.demo import demo
-from danubius.cli.produce import produce
-from danubius.cli.standalone import standalone
-from danubius.cli.topics import topics
 from danubius.client.version import VERSION
 from danubius.errors import DanubiusError
 
@@ -22,17 +17,41 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_MODULES: Final = {
+    "standalone": "danubius.cli.standalone",
+    "produce": "danubius.cli.produce",
+    "consume": "danubius.cli.consume",
+    "topics": "danubius.cli.topics",
+    "bench": "danubius.cli.bench.command",
+    "demo": "danubius.cli.demo",
+}
+
+
+class Commands(click.Group):
+    """Imports a command when it is asked for: a broker should not wait for the benchmark's tables."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        module = _MODULES.get(cmd_name)
+        if module is None:
+            return None
+        command: object = getattr(import_module(module), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: danubius standalone   then: danubius produce /default/hello -m hi",
 )
 @click.version_option(VERSION, prog_name="danubius")
 def cli() -> None:
     """Durable publish-subscribe: one broker process, no configuration."""
-
-
-for command in (standalone, produce, consume, topics, bench, demo):
-    cli.add_command(command)
 
 
 def run(argv: Sequence[str] | None = None) -> int:

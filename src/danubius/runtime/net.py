@@ -85,6 +85,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         "_source",
         "_transport",
         "is_writing_paused",
+        "peer",
     )
 
     def __init__(  # noqa: PLR0913  # one callback per thing that can happen to a connection
@@ -121,6 +122,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._is_lost = False
         self._last_received_s = self._loop.time()
         self.is_writing_paused = False
+        self.peer = "unknown"
+        """The peer's address, for logs."""
 
     # ------------------------------------------------------------ facts
 
@@ -150,12 +153,6 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         if transport is None or self._is_lost:
             return 0
         return self._outgoing_bytes + transport.get_write_buffer_size()
-
-    @property
-    def peer(self) -> str:
-        """The peer's address, for logs."""
-        name = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return f"{name[0]}:{name[1]}" if name else "unknown"
 
     # ------------------------------------------------------------ writing
 
@@ -243,6 +240,9 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._transport = transport = cast("asyncio.Transport", transport)
         _tune(transport.get_extra_info("socket"))
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        address = transport.get_extra_info("peername")
+        if address:
+            self.peer = f"{address[0]}:{address[1]}"
         self._last_received_s = self._loop.time()
         if self._is_closing:
             transport.abort()

@@ -87,7 +87,9 @@ def patched(frame: bytes, at: int, value: bytes, *, seal: bool = True) -> bytes:
     raw[at : at + len(value)] = value
     if seal:
         meta_bytes = struct.unpack_from("<I", raw, 12)[0]
-        crc = google_crc32c.value(bytes(raw[:16] + raw[24 : 24 + meta_bytes]))
+        crc: int = google_crc32c.value(  # pyright: ignore[reportUnknownVariableType]
+            bytes(raw[:16] + raw[24 : 24 + meta_bytes])
+        )
         struct.pack_into("<I", raw, 16, crc)
     return bytes(raw)
 
@@ -110,7 +112,9 @@ class TestHandshake:
         client, _ = open_pair()
         broker = Connection(Role.BROKER)
 
-        with pytest.raises(ProtocolViolation, match="client may not send LOOKUP in the state hello"):
+        with pytest.raises(
+            ProtocolViolation, match="client may not send LOOKUP in the state hello"
+        ):
             pass_on(client.send(Lookup("/default/a")), broker)
 
     def test_second_hello_is_refused(self) -> None:
@@ -290,7 +294,12 @@ class TestRefusals:
             (4, b"\xff", ProtocolViolation, "unknown opcode 255"),
             (4, bytes([Opcode.PRODUCED]), ProtocolViolation, "client may not send PRODUCED"),
             (12, struct.pack("<I", 9), ProtocolViolation, "cannot hold"),
-            (12, struct.pack("<I", FRAME_META_BYTES_MAX + 1), MessageTooLarge, "announces a command"),
+            (
+                12,
+                struct.pack("<I", FRAME_META_BYTES_MAX + 1),
+                MessageTooLarge,
+                "announces a command",
+            ),
             (24, b"\x92", ProtocolViolation, "malformed"),
             (24, b"\xc1", ProtocolViolation, "malformed"),
             (24, b"\x91\xa1", ProtocolViolation, "malformed"),

@@ -27,7 +27,7 @@ def test_checksum_covers_the_first_16_bytes_and_the_command() -> None:
     meta = encode_command(Ack(1, [(0, 10)]))
     head = encode_head(Opcode.ACK, 9, meta, 0)
 
-    expected = google_crc32c.value(head[:16] + meta)
+    expected: int = google_crc32c.value(head[:16] + meta)  # pyright: ignore[reportUnknownVariableType]
     assert struct.unpack_from("<I", head, 16)[0] == expected
 
 

@@ -54,7 +54,6 @@ class Producer:
     """
 
     def __init__(self, link: Link, options: ProducerOptions) -> None:
-        self._link = link
         self._options = options
         self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
@@ -63,6 +62,9 @@ class Producer:
         self._batch = Accumulator(options.batch_bytes, options.batch_records)
         self._waiters = Waiters()
         self._batch_since_ns = 0
+        self._sealed_count = 0
+        self._buffer_bytes = options.buffer_bytes
+        self._message_bytes_max = link.message_bytes_max
         self._seal_handle: asyncio.Handle | None = None
         self._room: deque[asyncio.Future[None]] = deque()
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
@@ -81,7 +83,7 @@ class Producer:
     @property
     def buffer_bytes(self) -> int:
         """How many bytes may wait for their acknowledgement."""
-        return self._options.buffer_bytes
+        return self._buffer_bytes
 
     @property
     def buffered_bytes(self) -> int:
@@ -107,7 +109,7 @@ class Producer:
             ProducerFenced: another producer of the same name took over.
         """
         payload, size = self.check(payload, key, attributes)
-        if not self._has_room(size):
+        if self._outbox.bytes + self._batch.size + size > self._buffer_bytes:
             await self._wait_room(size)
         future: asyncio.Future[int] = self._loop.create_future()
         self._put(payload, key, attributes, size, future)
@@ -132,7 +134,7 @@ class Producer:
         if not self._has_room(size):
             raise Overloaded(
                 f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
-                f" {self._options.buffer_bytes} may: await producer.flush(), or use send()"
+                f" {self._buffer_bytes} may: await producer.flush(), or use send()"
             )
         self._put(payload, key, attributes, size, None)
 
@@ -234,10 +236,10 @@ class Producer:
             if key is None and attributes is None
             else _checked_size(payload, key, attributes)
         )
-        if size > self._link.message_bytes_max:
+        if size > self._message_bytes_max:
             raise MessageTooLarge(
                 f"the message has {size} bytes with its key and attributes, the broker accepts"
-                f" {self._link.message_bytes_max}: send a reference to larger data"
+                f" {self._message_bytes_max}: send a reference to larger data"
             )
         return payload, size
 
@@ -262,10 +264,10 @@ class Producer:
                 f"payloads and keys must be bytes, attributes must map str to str: {error}"
             ) from error
         largest = max(sizes, default=0)
-        if largest > self._link.message_bytes_max:
+        if largest > self._message_bytes_max:
             raise MessageTooLarge(
                 f"message {sizes.index(largest)} has {largest} bytes with its key and attributes,"
-                f" the broker accepts {self._link.message_bytes_max}"
+                f" the broker accepts {self._message_bytes_max}"
             )
         return split(sizes, self._options.batch_bytes, self._options.batch_records)
 
@@ -274,7 +276,7 @@ class Producer:
 
     def _has_room(self, size: int) -> bool:
         buffered = self._outbox.bytes + self._batch.size
-        return not buffered or buffered + size <= self._options.buffer_bytes
+        return not buffered or buffered + size <= self._buffer_bytes
 
     async def _wait_room(self, size: int) -> None:
         # Bounded: a batch that nobody acknowledges is given up after send_timeout, and that makes room.
@@ -299,23 +301,28 @@ class Producer:
         if not batch.has_room(size):
             self._seal()
             self._shipper.pump()
-        if not len(batch):
-            self._batch_since_ns = time.monotonic_ns()
         index = batch.add(payload, key, attributes, size)
+        if not index:
+            self._batch_since_ns = time.monotonic_ns()
         if future is None:
             self._waiters.has_silent = True
         else:
-            self._waiters.add(index, future)
+            self._waiters.futures.append((index, future))
         if batch.is_full:
             self._seal()
             self._shipper.pump()
         elif self._seal_handle is None:
-            linger_s = self._options.linger_s
-            self._seal_handle = (
-                self._loop.call_later(linger_s, self._on_linger)
-                if linger_s
-                else self._loop.call_soon(self._on_linger)
-            )
+            self._schedule_seal(is_awaited=future is not None)
+
+    def _schedule_seal(self, *, is_awaited: bool) -> None:
+        linger_s = self._options.linger_s
+        if linger_s:
+            self._seal_handle = self._loop.call_later(linger_s, self._on_linger)
+        elif is_awaited and self._sealed_count == 1 and self._shipper.is_idle:
+            # One caller sends and waits, again and again: nobody else will join this batch.
+            self._on_linger()
+        else:
+            self._seal_handle = self._loop.call_soon(self._on_linger)
 
     # ------------------------------------------------------------ batches
 
@@ -334,6 +341,7 @@ class Producer:
         """Close the open batch and queue it."""
         if len(self._batch):
             waiters, self._waiters = self._waiters, Waiters()
+            self._sealed_count = len(self._batch)
             self._encode(self._batch.take(), waiters, self._batch_since_ns)
 
     def _encode(self, draft: Draft, settlement: Settlement, since_ns: int) -> None:
@@ -359,7 +367,8 @@ class Producer:
     def on_progress(self) -> None:
         if self._seal_handle is None:
             self._seal_if_window()
-        self._shipper.pump()
+        if self._outbox.has_waiting:
+            self._shipper.pump()
         while self._room and self._has_room(self._options.batch_bytes):
             _wake(self._room.popleft())
         if self._flushes:

@@ -192,7 +192,7 @@ class Session:
 
     def _on_frame(self, frame: Frame) -> None:
         command, correlation, payload = frame
-        if correlation:
+        if correlation and type(command) is not Ping:  # a ping's number is the broker's own
             on_reply = self._pending.pop(correlation, None)
             if on_reply is not None:
                 if type(command) is Error:

@@ -23,26 +23,24 @@ class Settlement(Protocol):
 
 
 class Waiters:
-    """The callers of `send` whose messages are in one batch, by place in it."""
+    """The callers of `send` whose messages are in one batch."""
 
-    __slots__ = ("_futures", "has_silent")
+    __slots__ = ("futures", "has_silent")
 
     def __init__(self) -> None:
         self.has_silent = False
         """Whether the batch also has messages that nobody waits for."""
-        self._futures: list[tuple[int, asyncio.Future[int]]] = []
-
-    def add(self, index: int, future: asyncio.Future[int]) -> None:
-        self._futures.append((index, future))
+        self.futures: list[tuple[int, asyncio.Future[int]]] = []
+        """Each with the place of its message in the batch."""
 
     def stored(self, offset: int) -> None:
-        for index, future in self._futures:
+        for index, future in self.futures:
             if not future.done():
                 future.set_result(offset + index)
 
     def failed(self, error: DanubiusError) -> bool:
         is_heard = not self.has_silent
-        for _, future in self._futures:
+        for _, future in self.futures:
             if future.done():
                 is_heard = False  # the caller stopped waiting
             else:

@@ -16,7 +16,8 @@ from danubius.client.attachment import Attachment
 from danubius.client.core.outbox import Outbox, Parcel
 from danubius.client.core.retry import Backoff, Verdict, judge_refusal
 from danubius.client.session import expect
-from danubius.errors import DanubiusError, DeadlineExceeded
+from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
+from danubius.model.topic import Dispatch
 from danubius.wire.commands import (
     AnyCommand,
     CloseProducer,
@@ -64,9 +65,20 @@ class Shipper:
         self._produce: Produce | None = None
         self._is_renewing = False
         self._is_ended = False
+        self._is_troubled = False
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._trouble: DanubiusError | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and a batch would leave at once."""
+        return (
+            not self.outbox.bytes
+            and self._session is not None
+            and self._session.is_writable
+            and self._stall_timer is None
+        )
 
     async def open(self) -> None:
         await self._attachment.open(self._link.options.request_timeout_s)
@@ -143,6 +155,7 @@ class Shipper:
             return
         error = reply if isinstance(reply, DanubiusError) else expect(reply, "PRODUCE")
         self._trouble = error
+        self._is_troubled = True
         match judge_refusal(error):
             case Verdict.RESEND:
                 self.outbox.rewind()
@@ -158,9 +171,11 @@ class Shipper:
                 self.end(error)
 
     def _on_settled(self) -> None:
-        self._backoff.reset()
-        self._attachment.calm()
-        self._renew_if_needed()
+        if self._is_troubled:
+            self._is_troubled = self.outbox.has_gap
+            self._backoff.reset()
+            self._attachment.calm()
+            self._renew_if_needed()
         self._owner.on_progress()
 
     # ------------------------------------------------------------ waiting and giving up
@@ -212,12 +227,26 @@ class Shipper:
         session.producers[reply.handle] = self
         if is_resumed:
             outbox.resumed(reply.next_sequence)
+            if self._options.spec.dispatch is Dispatch.NON_RELIABLE:
+                self._give_up_doubtful()
             self._renew_if_needed()
         else:
             outbox.opened(reply.producer_id, reply.producer_epoch, reply.next_sequence)
         self._owner.on_progress()
 
+    def _give_up_doubtful(self) -> None:
+        """At most once: a broker that forgot us may have passed these on, so they are not sent again."""
+        for parcel in self.outbox.doubtful():
+            self.outbox.settle(parcel)
+            self.report(
+                parcel.token,
+                BrokerUnavailable(
+                    "the connection was lost before the answer came, and with it the message"
+                ),
+            )
+
     def on_detached(self) -> None:
+        self._is_troubled = True
         # A renewal under way stays one: its answer may be lost, and resuming the old epoch would then fence us out.
         self._let_go()
         self.outbox.rewind()
@@ -230,6 +259,7 @@ class Shipper:
 
     def on_closed_by_broker(self, error: DanubiusError) -> None:
         self._trouble = error
+        self._is_troubled = True
         if error.is_retryable:
             self._reopen()
         else:

@@ -25,7 +25,15 @@ class Draft(NamedTuple):
 class Accumulator:
     """The open batch of one producer."""
 
-    __slots__ = ("_attributes", "_keys", "_payloads", "bytes_max", "records_max", "size")
+    __slots__ = (
+        "_attributes",
+        "_keys",
+        "_payloads",
+        "bytes_max",
+        "is_full",
+        "records_max",
+        "size",
+    )
 
     def __init__(self, bytes_max: int, records_max: int) -> None:
         assert bytes_max > 0
@@ -33,6 +41,7 @@ class Accumulator:
         self.bytes_max = bytes_max
         self.records_max = records_max
         self.size = 0
+        self.is_full = False
         self._payloads: list[bytes] = []
         self._keys: list[bytes | None] | None = None
         self._attributes: list[Mapping[str, str] | None] | None = None
@@ -40,15 +49,9 @@ class Accumulator:
     def __len__(self) -> int:
         return len(self._payloads)
 
-    @property
-    def is_full(self) -> bool:
-        return self.size >= self.bytes_max or len(self._payloads) >= self.records_max
-
     def has_room(self, size: int) -> bool:
-        """Whether a message of this size may join; the first one always may."""
-        return not self._payloads or (
-            self.size + size <= self.bytes_max and len(self._payloads) < self.records_max
-        )
+        """Whether a message of this size may join a batch that is not full; the first one always may."""
+        return self.size + size <= self.bytes_max or not self._payloads
 
     def add(
         self,
@@ -58,16 +61,18 @@ class Accumulator:
         size: int,
     ) -> int:
         """Take one message and return its place in the batch."""
-        index = len(self._payloads)
-        self._payloads.append(payload)
+        payloads = self._payloads
+        index = len(payloads)
+        payloads.append(payload)
         self.size += size
-        if key is not None and self._keys is None:
-            self._keys = list[bytes | None]([None]) * index
-        if self._keys is not None:
+        self.is_full = self.size >= self.bytes_max or index + 1 >= self.records_max
+        if key is not None or self._keys is not None:
+            if self._keys is None:
+                self._keys = list[bytes | None]([None]) * index
             self._keys.append(key)
-        if attributes and self._attributes is None:
-            self._attributes = list[Mapping[str, str] | None]([None]) * index
-        if self._attributes is not None:
+        if attributes or self._attributes is not None:
+            if self._attributes is None:
+                self._attributes = list[Mapping[str, str] | None]([None]) * index
             self._attributes.append(attributes)
         return index
 
@@ -78,6 +83,7 @@ class Accumulator:
         self._keys = None
         self._attributes = None
         self.size = 0
+        self.is_full = False
         return draft
 
 

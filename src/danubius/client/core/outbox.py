@@ -34,6 +34,7 @@ class Parcel(Generic[TokenT]):
         "is_settled",
         "ordinal",
         "token",
+        "was_sent",
     )
 
     def __init__(
@@ -53,6 +54,7 @@ class Parcel(Generic[TokenT]):
         self.deadline_ns = deadline_ns
         self.token = token
         self.is_settled = False
+        self.was_sent = False
 
     @property
     def end_sequence(self) -> int:
@@ -97,6 +99,16 @@ class Outbox(Generic[TokenT]):
         return not self._waiting and self._barrier is None and len(self._in_flight) < self.window
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether a batch is queued that is not under way."""
+        return bool(self._waiting)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether batches wait for a new epoch."""
+        return self._barrier is not None
+
+    @property
     def needs_epoch(self) -> bool:
         """Whether everything below the gap is settled, so that a new epoch may be asked for."""
         return self._barrier is not None and not any(
@@ -138,6 +150,7 @@ class Outbox(Generic[TokenT]):
                 break
             waiting.popleft()
             if not parcel.is_settled:
+                parcel.was_sent = True
                 in_flight.append(parcel)
                 ready.append(parcel)
         return ready
@@ -195,6 +208,17 @@ class Outbox(Generic[TokenT]):
                 break
         if expected != next_sequence:
             self._barrier = next_sequence
+
+    def doubtful(self) -> list[Parcel[TokenT]]:
+        """Behind a gap: the open batches that were sent once and that the broker knows nothing of."""
+        barrier = self._barrier
+        if barrier is None:
+            return []
+        return [
+            parcel
+            for parcel in self._waiting
+            if parcel.was_sent and not parcel.is_settled and parcel.base_sequence >= barrier
+        ]
 
     def expired(self, now_ns: int) -> list[Parcel[TokenT]]:
         """The open batches whose time is over; the caller settles them."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIRST_DELAY_S: Final = 0.05
-DELAY_MAX_S: Final = 2.0
+DELAY_MAX_S: Final = 1.0
 
 
 class Backoff:

@@ -17,7 +17,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DataDirectoryTooNew
-from danubius.record.checksum import crc32c
+from danubius.record.checksum import crc32c, crc32c_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +106,7 @@ def _parse_header_copy(data: Buffer) -> FileHeader | None:
 def pack_record(header: RecordHeader, body: Sequence[Buffer], into: list[Buffer]) -> None:
     """Append a record's buffers to a gathering write; bodies are passed on, not copied."""
     rest = _RECORD_REST.pack(*header)
-    into.append(_RECORD_START.pack(RECORD_MAGIC, crc32c(rest)) + rest)
+    into.append(_RECORD_START.pack(RECORD_MAGIC, crc32c_bytes(rest)) + rest)
     into.extend(body)
     padding = -header.body_bytes % ALIGNMENT
     if padding:

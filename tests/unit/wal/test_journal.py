@@ -1,0 +1,498 @@
+"""The journal's promises, one by one, on a simulated disk and without threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from danubius.errors import (
+    DataDirectoryDamaged,
+    InvalidArgument,
+    StorageFailed,
+    StorageFull,
+)
+from danubius.sim.disk import SimFiles
+from danubius.sim.threads import SimThreads
+from danubius.wal.config import JournalConfig
+from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
+from danubius.wal.journal import Journal, JournalRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.errors import DanubiusError
+
+DIRECTORY = Path("/data/journal")
+CONFIG = JournalConfig(
+    file_bytes=16384, files_max=4, group_bytes_max=8192, fill_bytes=0, sync_interval_ms=10
+)
+
+
+class Owner:
+    """Whoever uses the journal: appends, turns its worker, hears its reports."""
+
+    def __init__(
+        self, files: SimFiles, from_position: int = 0, config: JournalConfig = CONFIG
+    ) -> None:
+        self.files = files
+        self.threads = SimThreads()
+        self.journal = Journal(config, files, DIRECTORY, spawn=self.threads)
+        self.recovered: list[JournalRecord] = list(self.journal.recover(from_position))
+        self.posts: list[Callable[[], None]] = []
+        self.committed: list[object] = []
+        self.failed: list[tuple[list[object], DanubiusError]] = []
+        self.journal.start(self.posts.append, self.on_committed, self.on_failed)
+        self.threads.turn()
+
+    def on_committed(self, tokens: list[object], end: int) -> None:
+        self.committed += tokens
+        assert end == self.journal.end_position
+
+    def on_failed(self, tokens: list[object], error: DanubiusError) -> None:
+        self.failed.append((tokens, error))
+
+    def append(self, token: str, *, size: int = 100, sync: bool = True) -> None:
+        body = token.encode().ljust(size, b".")
+        self.journal.append(1, 7, body, token, sync=sync)
+
+    def turn(self, now_ns: int = 0) -> None:
+        self.threads.turn(now_ns)
+        while self.posts:
+            self.posts.pop(0)()
+
+    def commit(self, *tokens: str, size: int = 100, sync: bool = True) -> None:
+        for token in tokens:
+            self.append(token, size=size, sync=sync)
+        self.turn()
+        assert self.committed[-len(tokens) :] == list(tokens)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [bytes(record.body).decode().rstrip(".") for record in self.recovered]
+
+
+def reopen(files: SimFiles, from_position: int = 0) -> Owner:
+    return Owner(files, from_position)
+
+
+def last_file(files: SimFiles) -> Path:
+    """The file with the highest number that has been written to."""
+    names = [n for n in files.listdir(DIRECTORY) if files.read_bytes(DIRECTORY / n)[:4] == b"DNJF"]
+    return DIRECTORY / names[-1]
+
+
+# -------------------------------------------------------------------- group commit
+
+
+def test_everything_queued_shares_one_write_one_sync_and_one_report() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("warm")
+    before = owner.files.counts.copy()
+    for number in range(50):
+        owner.append(f"r{number}")
+    owner.threads.turn()
+    assert len(owner.posts) == 1
+    owner.turn()
+    done = owner.files.counts - before
+    assert (done["write"], done["sync"]) == (1, 1)
+    assert owner.committed[1:] == [f"r{number}" for number in range(50)]
+
+
+def test_a_synced_record_is_not_reported_before_the_sync() -> None:
+    owner = Owner(SimFiles())
+    owner.files.fail("sync")
+    owner.append("a")
+    owner.turn()
+    assert owner.committed == []
+    assert owner.failed[0][0] == ["a"]
+
+
+def test_written_records_are_reported_without_a_sync_and_synced_in_the_interval() -> None:
+    owner = Owner(SimFiles())
+    owner.append("a", sync=False)
+    owner.turn(now_ns=1_000_000)
+    assert owner.committed == ["a"]
+    assert owner.files.counts["sync"] == 0
+    assert owner.threads.workers[0].wake_ns == 11_000_000
+    owner.turn(now_ns=11_000_000)
+    assert owner.files.counts["sync"] == 1
+    assert owner.threads.workers[0].wake_ns is None
+    owner.files.crash(3)
+    assert reopen(owner.files).bodies == ["a"]
+
+
+def test_written_records_before_the_first_synced_one_do_not_wait_for_the_sync() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("warm")
+    owner.append("w1", sync=False)
+    owner.append("s1", sync=True)
+    owner.append("w2", sync=False)
+    owner.files.fail("sync")
+    owner.turn()
+    assert owner.committed == ["warm", "w1"]
+    assert owner.failed[0][0] == ["s1", "w2"]
+
+
+def test_a_synced_record_makes_everything_before_it_durable() -> None:
+    for seed in range(20):
+        owner = Owner(SimFiles())
+        owner.commit("w", sync=False)
+        owner.commit("s", sync=True)
+        owner.files.crash(seed)
+        assert reopen(owner.files).bodies == ["w", "s"]
+
+
+def test_records_come_back_as_they_were_appended() -> None:
+    owner = Owner(SimFiles())
+    owner.journal.append(3, 2**63, [b"two ", memoryview(b"parts")], None, sync=True)
+    owner.journal.append(255, 0, b"", None, sync=True)
+    owner.turn()
+    first, second = reopen(owner.files).recovered
+    assert (first.kind, first.topic_id, bytes(first.body)) == (3, 2**63, b"two parts")
+    assert (second.kind, second.topic_id, bytes(second.body)) == (255, 0, b"")
+    assert (first.position, first.end_position) == (0, record_bytes(9))
+    assert second.end_position == owner.journal.end_position
+
+
+def test_queued_bytes_count_what_is_not_yet_reported() -> None:
+    owner = Owner(SimFiles(), config=JournalConfig(queue_bytes_max=64 * 1024))
+    owner.append("a", size=70_000)
+    assert owner.journal.queued_bytes == record_bytes(70_000)
+    assert owner.journal.is_congested
+    owner.turn()
+    assert owner.journal.queued_bytes == 0
+    assert not owner.journal.is_congested
+
+
+def test_a_callback_that_raises_does_not_swallow_the_reports_behind_it() -> None:
+    owner = Owner(SimFiles())
+    owner.append("a", size=8000)
+    owner.append("b", size=8000)
+    owner.threads.turn()
+    heard: list[object] = []
+
+    def on_committed(tokens: list[object], end: int) -> None:
+        heard.extend(tokens)
+        if tokens == ["a"]:
+            raise ValueError("a bug in the broker")
+
+    owner.journal._on_committed = on_committed
+    with pytest.raises(ValueError, match="a bug"):
+        owner.posts.pop(0)()
+    owner.posts.pop(0)()
+    assert heard == ["a", "b"]
+
+
+def test_close_writes_syncs_and_reports_what_was_appended() -> None:
+    owner = Owner(SimFiles())
+    owner.append("a", sync=False)
+    owner.journal.close()
+    assert owner.committed == ["a"]
+    owner.files.crash(1)
+    assert reopen(owner.files).bodies == ["a"]
+
+
+# -------------------------------------------------------------------- files
+
+
+def test_files_are_rolled_and_all_are_recovered_in_order() -> None:
+    owner = Owner(SimFiles())
+    tokens = [f"r{number}" for number in range(7)]
+    for token in tokens:
+        owner.commit(token, size=5000)
+    assert owner.journal.size_bytes >= 7 * 5000
+    assert reopen(owner.files).bodies == tokens
+
+
+def test_a_record_larger_than_a_file_has_a_file_of_its_own() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("small")
+    owner.commit("large", size=50_000)
+    owner.commit("after")
+    assert reopen(owner.files).bodies == ["small", "large", "after"]
+
+
+def test_recovery_starts_at_the_position_it_is_given() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a", "b")
+    position = owner.journal.end_position
+    owner.commit("c")
+    assert reopen(owner.files, position).bodies == ["c"]
+
+
+def test_trimmed_files_are_used_again_and_what_they_held_is_forgotten() -> None:
+    owner = Owner(SimFiles())
+    for number in range(60):
+        owner.commit(f"r{number}", size=5000)
+        owner.journal.trim(owner.journal.end_position)
+    owner.turn()
+    assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+    assert owner.files.counts["rename"] > 10
+    position = owner.journal.end_position
+    owner.commit("last")
+    assert reopen(owner.files, position).bodies == ["last"]
+
+
+def test_a_roll_to_a_prepared_file_costs_no_directory_sync() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a", size=7000)
+    owner.commit("b", size=4000)
+    before = owner.files.counts["sync_dir"]
+    owner.append("c", size=7000)
+    owner.threads.workers[0]._handle = keep_first(owner)
+    owner.turn()
+    assert owner.committed[-1] == "c"
+    assert owner.files.counts["sync_dir"] == before
+
+
+def keep_first(owner: Owner) -> Callable[[list[object], int], None]:
+    """Commit, but do not prepare the next file."""
+    committer = owner.journal._committer
+    assert committer is not None
+
+    def handle(items: list[object], now_ns: int) -> None:
+        committer._commit_all(items)  # pyright: ignore[reportArgumentType]  only entries here
+
+    return handle
+
+
+def test_at_its_bound_the_journal_is_full_until_it_is_trimmed() -> None:
+    owner = Owner(SimFiles())
+    while not owner.failed:
+        owner.append("x", size=7000)
+        owner.turn()
+    assert isinstance(owner.failed[0][1], StorageFull)
+    assert "bound of 4 files" in owner.failed[0][1].message
+    assert len(owner.files.listdir(DIRECTORY)) == 4
+    owner.journal.trim(owner.journal.end_position)
+    owner.commit("again", size=7000)
+
+
+def test_restarts_do_not_use_up_the_files() -> None:
+    files = SimFiles()
+    position = 0
+    for number in range(20):
+        owner = Owner(files, position)
+        owner.commit(f"r{number}")
+        owner.journal.trim(owner.journal.end_position)
+        position = owner.journal.end_position
+        owner.turn()
+        files.kill()
+    assert len(files.listdir(DIRECTORY)) <= CONFIG.files_max
+
+
+# -------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.parametrize("error", [StorageFull, StorageFailed])
+def test_a_failure_fails_all_that_waits_once_and_the_next_append_takes_the_place(
+    operation: str, error: type[DanubiusError]
+) -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    position = owner.journal.end_position
+    owner.files.fail(operation, error=error)
+    owner.append("b")
+    owner.threads.turn()
+    owner.append("c")
+    owner.threads.turn()
+    owner.append("d")
+    owner.turn()
+    assert [tokens for tokens, _ in owner.failed] == [["b", "c", "d"]]
+    assert isinstance(owner.failed[0][1], error)
+    assert owner.journal.queued_bytes == 0
+    owner.commit("e")
+    assert owner.journal.end_position == position + record_bytes(100)
+    for seed in range(10):
+        owner.files.crash(seed)
+        assert reopen(owner.files).bodies == ["a", "e"]
+
+
+def test_what_was_written_survives_a_failed_sync_and_then_power_loss() -> None:
+    for seed in range(20):
+        owner = Owner(SimFiles(seed=seed))
+        owner.commit("a")
+        owner.commit("w", sync=False)
+        owner.files.fail("sync")
+        owner.append("failed")
+        owner.turn()
+        owner.commit("b")
+        owner.files.crash(seed)
+        assert reopen(owner.files).bodies == ["a", "w", "b"]
+
+
+def test_a_failed_record_does_not_come_back_once_another_was_reported_written() -> None:
+    for seed in range(40):
+        owner = Owner(SimFiles(seed=seed))
+        owner.commit("a")
+        owner.files.fail("sync")
+        owner.append("failed")
+        owner.turn()
+        owner.commit("w", sync=False)
+        owner.files.crash(seed)
+        assert "failed" not in reopen(owner.files).bodies
+
+
+def test_a_full_disk_fails_appends_and_space_heals_it() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    owner.files.capacity_bytes = owner.files.used_bytes()
+    for token in ("b", "c", "d"):
+        owner.append(token, size=3000)
+        owner.turn()
+    assert all(isinstance(error, StorageFull) for _, error in owner.failed)
+    assert len(owner.failed) == 3
+    assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+    owner.files.capacity_bytes = None
+    owner.commit("e")
+    owner.files.crash(5)
+    assert reopen(owner.files).bodies == ["a", "e"]
+
+
+def test_a_disk_that_fails_for_long_uses_up_no_files() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    owner.files.fail("sync", times=50)
+    for number in range(50):
+        owner.append(f"x{number}")
+        owner.turn()
+    assert len(owner.failed) == 50
+    owner.commit("b")
+    assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+    assert reopen(owner.files).bodies == ["a", "b"]
+
+
+def test_filling_ahead_may_fail_without_failing_the_record() -> None:
+    config = JournalConfig(file_bytes=16384, files_max=4, fill_bytes=8192)
+    owner = Owner(SimFiles(), config=config)
+    owner.files.capacity_bytes = FILE_HEADER_BYTES + 1000
+    owner.commit("a")
+
+
+# -------------------------------------------------------------------- damage
+
+
+def test_a_torn_tail_is_cut_and_written_over() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    end = owner.journal.end_position
+    owner.commit("b")
+    owner.files.rot(last_file(owner.files), FILE_HEADER_BYTES + end + 60)
+    again = reopen(owner.files)
+    assert again.bodies == ["a"]
+    again.commit("c")
+    assert reopen(owner.files).bodies == ["a", "c"]
+
+
+def test_valid_records_behind_a_torn_one_never_become_content() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    end = owner.journal.end_position
+    owner.commit("b", "stale", "stale2")
+    owner.files.rot(last_file(owner.files), FILE_HEADER_BYTES + end + 60)
+    again = reopen(owner.files)
+    again.commit("B")
+    assert reopen(owner.files).bodies == ["a", "B"]
+
+
+def test_damage_below_something_synced_is_refused_with_its_place() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    owner.commit("b")
+    owner.commit("c")
+    owner.files.rot(last_file(owner.files), FILE_HEADER_BYTES + 60)
+    with pytest.raises(DataDirectoryDamaged, match=r"damaged at position 0 \(byte 4096"):
+        reopen(owner.files)
+
+
+def test_damage_in_an_earlier_file_is_refused() -> None:
+    owner = Owner(SimFiles())
+    for number in range(4):
+        owner.commit(f"r{number}", size=7000)
+    first = DIRECTORY / owner.files.listdir(DIRECTORY)[0]
+    owner.files.rot(first, FILE_HEADER_BYTES + 100)
+    with pytest.raises(DataDirectoryDamaged, match=first.name):
+        reopen(owner.files)
+
+
+def test_damage_below_the_position_asked_for_harms_nobody() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    position = owner.journal.end_position
+    owner.commit("b")
+    owner.files.rot(last_file(owner.files), FILE_HEADER_BYTES + 60)
+    assert reopen(owner.files, position).bodies == ["b"]
+
+
+def test_a_missing_first_file_is_refused() -> None:
+    owner = Owner(SimFiles())
+    for number in range(4):
+        owner.commit(f"r{number}", size=7000)
+    owner.files.remove(DIRECTORY / owner.files.listdir(DIRECTORY)[0])
+    with pytest.raises(DataDirectoryDamaged, match="a file is missing"):
+        reopen(owner.files)
+
+
+def test_a_missing_middle_file_is_refused() -> None:
+    owner = Owner(SimFiles())
+    for number in range(4):
+        owner.commit(f"r{number}", size=11000)
+    owner.files.remove(DIRECTORY / owner.files.listdir(DIRECTORY)[1])
+    with pytest.raises(DataDirectoryDamaged):
+        reopen(owner.files)
+
+
+def test_a_missing_journal_under_a_snapshot_is_refused() -> None:
+    with pytest.raises(DataDirectoryDamaged, match="holds no journal"):
+        reopen(SimFiles(), from_position=500)
+
+
+def test_a_file_that_lost_its_head_is_refused() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a", size=11000)
+    owner.commit("b", size=5000)
+    owner.commit("c", size=100)
+    owner.commit("d", size=100)
+    owner.files.rot(last_file(owner.files), 0, FILE_HEADER_BYTES)
+    with pytest.raises(DataDirectoryDamaged, match="lost its beginning"):
+        reopen(owner.files)
+
+
+def test_a_snapshot_ahead_of_what_survived_of_the_journal_is_followed() -> None:
+    for seed in range(30):
+        owner = Owner(SimFiles(seed=seed))
+        owner.commit("a")
+        owner.commit("w1", "w2", sync=False)
+        position = owner.journal.end_position
+        owner.files.crash(seed)
+        again = reopen(owner.files, position)
+        assert again.bodies == []
+        assert again.journal.end_position == position
+        again.commit("b")
+        owner.files.crash(seed)
+        assert reopen(owner.files, position).bodies == ["b"]
+
+
+def test_foreign_files_in_the_directory_are_left_alone() -> None:
+    files = SimFiles()
+    files.mkdir(DIRECTORY, sync=True)
+    files.write_atomic(DIRECTORY / "notes.txt", b"mine")
+    owner = Owner(files)
+    owner.commit("a")
+    assert files.read_bytes(DIRECTORY / "notes.txt") == b"mine"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        JournalConfig(file_bytes=5000),
+        JournalConfig(files_max=1),
+        JournalConfig(sync_interval_ms=5000),
+    ],
+)
+def test_settings_out_of_range_are_refused(config: JournalConfig) -> None:
+    with pytest.raises(InvalidArgument, match="journal"):
+        Journal(config, SimFiles(), DIRECTORY)

@@ -145,6 +145,16 @@ class Standalone:
         self._directory.release()
         log.info("stopped")
 
+    async def abandon(self) -> None:
+        """Let go without writing anything more, as after a failure of the disk."""
+        self.edge.close()
+        if self._http is not None:
+            await self._http.shutdown()
+        self._checkpointer.stop()
+        self._journal.close()
+        self._ledgers.close()
+        self._directory.release()
+
     async def _wait_for_connections(self) -> None:
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):

@@ -26,13 +26,13 @@ test: check ## check, then every test: unit, property, end to end, crash (minute
 	$(PYTEST) -n 2 -m 'not serial' tests
 	$(PYTEST) -m serial tests
 
+CHECKS := "ruff format --check --quiet ." "ruff check --quiet ." "basedpyright --level error" \
+  "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py"
+
 check: $(STAMP) ## format, lint, types, layers, dependencies, tidiness (seconds)
-	@$(RUN) ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
-	@$(RUN) ruff check --quiet .
-	@$(RUN) basedpyright --level error
-	@$(RUN) lint-imports --no-logo
-	@$(RUN) deptry src
-	@$(PYTEST) tests/test_tidy.py
+	@. .venv/bin/activate; failed=0; for step in $(CHECKS); do \
+	  if output=$$($$step 2>&1); then echo "ok    $$step"; else echo "FAIL  $$step"; echo "$$output"; failed=1; fi; \
+	done; exit $$failed
 
 format: $(STAMP) ## rewrite the code in the house format
 	@$(RUN) ruff format . && ruff check --fix --quiet .

@@ -185,11 +185,12 @@ class Journal:
         """Queue a record; never waits. Its buffers must not change until it is reported."""
         assert self._worker is not None, "the journal is not running"
         parts = _parts(body)
-        size = sum([memoryview(part).nbytes for part in parts])
-        assert size < BODY_BYTES_MAX, f"a journal record of {size} bytes"
-        self._queued_bytes += record_bytes(size)
+        body_bytes = sum([memoryview(part).nbytes for part in parts])
+        assert body_bytes < BODY_BYTES_MAX, f"a journal record of {body_bytes} bytes"
+        size = record_bytes(body_bytes)
+        self._queued_bytes += size
         self._pending.append(token)
-        self._worker.put(Entry(kind, topic_id, parts, size, sync, self._generation))
+        self._worker.put(Entry(kind, topic_id, parts, body_bytes, size, sync, self._generation))
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
@@ -316,7 +317,7 @@ class _Committer:
                 log.info("the journal commits again", extra={"position": writer.end})
 
     def _report_committed(self, entries: list[Entry], start: int) -> int:
-        size = sum([record_bytes(entry.body_bytes) for entry in entries])
+        size = sum([entry.size for entry in entries])
         self._counters.records += len(entries)
         self._counters.record_bytes += size
         self._report(_Committed(len(entries), size, start + size))

@@ -49,6 +49,8 @@ class Entry(msgspec.Struct, gc=False):
     topic_id: int
     body: tuple[Buffer, ...]
     body_bytes: int
+    size: int
+    """What the record takes in the journal: record_bytes(body_bytes), computed once."""
     is_sync: bool
     generation: int
 
@@ -92,19 +94,19 @@ class JournalWriter:
     def fit(self, entries: Sequence[Entry], first: int) -> int:
         """How many entries from `first` on go into one write: at least one."""
         room = self._room()
-        if room < record_bytes(entries[first].body_bytes):
+        if room < entries[first].size:
             room = self._config.file_bytes - FILE_HEADER_BYTES
         room = min(room, self._config.group_bytes_max)
         total = 0
         for index in range(first, len(entries)):
-            total += record_bytes(entries[index].body_bytes)
+            total += entries[index].size
             if total > room:
                 return max(1, index - first)
         return len(entries) - first
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write a group, all of it or, as far as anyone can tell, nothing."""
-        size = sum([record_bytes(entry.body_bytes) for entry in entries])
+        size = sum([entry.size for entry in entries])
         segment = self._segment_for(size)
         buffers = self._pack(entries, segment.header.sequence, self._end)
         try:
@@ -230,6 +232,7 @@ class JournalWriter:
                 topic_id=record.topic_id,
                 body=(view[body_at : body_at + record.body_bytes],),
                 body_bytes=record.body_bytes,
+                size=record_bytes(record.body_bytes),
                 is_sync=False,
                 generation=0,
             )
@@ -249,7 +252,7 @@ class JournalWriter:
                 entry.kind,
             )
             pack_record(header, entry.body, buffers)
-            at += record_bytes(entry.body_bytes)
+            at += entry.size
         return buffers
 
     def _fill_ahead(self, segment: Segment) -> None:

@@ -14,7 +14,7 @@ from danubius.runtime.threads import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.ledger.workers import MakeWorker
+    from danubius.runtime.threads import Spawn
 
     Post = Callable[[Callable[[], None]], None]
 
@@ -30,15 +30,13 @@ class _Read(NamedTuple):
 class ReadPool:
     """Runs blocking reads off the loop."""
 
-    def __init__(
-        self, threads: int, queued_max: int, post: Post, make_worker: MakeWorker = Worker
-    ) -> None:
+    def __init__(self, threads: int, queued_max: int, post: Post, spawn: Spawn = Worker) -> None:
         self._post = post
         self._queued_max = queued_max
         self._busy = [0] * threads
         self._is_open = False
         self._workers = [
-            make_worker(f"danubius-read-{number}", self._handle, on_crash=self._on_crash)
+            spawn(f"danubius-read-{number}", self._handle, on_crash=self._on_crash)
             for number in range(threads)
         ]
 

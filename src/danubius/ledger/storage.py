@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from danubius.ledger.core.segment import Ledger
     from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.store import LedgerStore
-    from danubius.ledger.workers import MakeWorker
     from danubius.runtime.clock import Clock
+    from danubius.runtime.threads import Spawn
 
     Post = Callable[[Callable[[], None]], None]
 
@@ -43,7 +43,7 @@ class LedgerStorage:
         store: LedgerStore,
         post: Post,
         clock: Clock | None = None,
-        make_worker: MakeWorker = Worker,
+        spawn: Spawn = Worker,
     ) -> None:
         config.check()
         self._store = store
@@ -51,9 +51,9 @@ class LedgerStorage:
         self._clock = clock or SystemClock()
         self._cache = TailCache(config)
         self._cache.now_ms = self._clock.wall_us() // 1000
-        self._reads = ReadPool(config.read_threads, config.reads_queued_max, post, make_worker)
+        self._reads = ReadPool(config.read_threads, config.reads_queued_max, post, spawn)
         self._writer = LedgerWriter(config, store, post, self._on_report, self.tick)
-        self._thread = make_worker("danubius-storage", self._writer.handle, on_crash=self._on_crash)
+        self._thread = spawn("danubius-storage", self._writer.handle, on_crash=self._on_crash)
         self._backing = Backing(
             config,
             store,

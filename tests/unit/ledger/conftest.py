@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.errors import DanubiusError
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk, Entry, LedgerMeta
-from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.storage import LedgerStorage
-from danubius.ledger.store import LedgerStore
-from danubius.record.batch import RecordBatch
 from danubius.record.encode import encode
 from danubius.record.header import stamp
 from danubius.record.scan import iter_batches
+from danubius.sim.threads import SimThreads
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-class StepWorker:
-    """A worker whose thread is the test."""
-
-    def __init__(self, name: str, handle: Any, *, on_crash: Any) -> None:
-        self.name = name
-        self.inbox: list[Any] = []
-        self._handle = handle
-
-    def start(self) -> None:
-        pass
-
-    def put(self, item: Any) -> None:
-        self.inbox.append(item)
-
-    def stop(self) -> bool:
-        return True
-
-    def run(self, now_ns: int) -> None:
-        items, self.inbox = self.inbox, []
-        self._handle(items, now_ns)
+    from danubius.errors import DanubiusError
+    from danubius.ledger.managed import ManagedLedger
+    from danubius.ledger.store import LedgerStore
+    from danubius.record.batch import RecordBatch
 
 
 class StepClock:
@@ -63,16 +45,11 @@ class Bench:
         self.store = store or MemoryLedgerStore()
         self.clock = StepClock()
         self.posted: deque[Callable[[], None]] = deque()
-        self.workers: list[StepWorker] = []
+        self.threads = SimThreads()
         self.storage = LedgerStorage(
-            LedgerConfig(**config), self.store, self.posted.append, self.clock, self._make_worker
+            LedgerConfig(**config), self.store, self.posted.append, self.clock, self.threads
         )
         self.storage.start()
-
-    def _make_worker(self, name: str, handle: Any, *, on_crash: Any) -> StepWorker:
-        worker = StepWorker(name, handle, on_crash=on_crash)
-        self.workers.append(worker)
-        return worker
 
     def open(
         self, topic_id: int = 1, metas: Sequence[LedgerMeta] = (), *, start_offset: int = 0
@@ -82,14 +59,11 @@ class Bench:
 
     def settle(self) -> None:
         """Run the threads and the loop until nothing is left to do."""
-        for worker in self.workers:
-            worker.run(self.clock.monotonic_ns())
-        while self.posted or any(worker.inbox for worker in self.workers):
-            while self.posted:
-                self.posted.popleft()()
-            for worker in self.workers:
-                if worker.inbox:
-                    worker.run(self.clock.monotonic_ns())
+        self.threads.turn(self.clock.monotonic_ns())
+        while self.posted:
+            self.posted.popleft()()
+            if not self.posted:
+                self.threads.turn(self.clock.monotonic_ns())
 
     def flush(self) -> DanubiusError | None:
         results: list[DanubiusError | None] = []

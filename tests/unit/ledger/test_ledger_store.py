@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,8 +21,12 @@ from danubius.ledger.core.format import (
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
-from danubius.ledger.store import LedgerStore
 from danubius.runtime.files import LocalFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from danubius.ledger.store import LedgerStore
 
 REF = LedgerRef(0x1234, 5)
 HEADER = LedgerHeader(0x1234, 5, 100, 7, 1_700_000_000_000)

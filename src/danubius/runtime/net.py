@@ -247,10 +247,11 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         if self._is_closing:
             transport.abort()
             return
-        if self._pauses:
-            transport.pause_reading()
         self._on_connected()
         self.flush()
+        if self._pauses:
+            # uvloop starts to read after this call, whatever was said in it.
+            self._loop.call_soon(self._pause_late)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._is_closing:
@@ -303,6 +304,10 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._on_resume_writing()
 
     # ------------------------------------------------------------ inside
+
+    def _pause_late(self) -> None:
+        if self._pauses and not self._is_closing and self._transport is not None:
+            self._transport.pause_reading()
 
     def _drain(self) -> DanubiusError | None:
         next_event, on_event = self._source.next_event, self._on_event

@@ -245,6 +245,34 @@ async def test_reading_goes_on_only_when_every_reason_is_withdrawn() -> None:
         await client.until(lambda: len(client.frames) == 2)
 
 
+async def test_connection_can_start_out_paused() -> None:
+    async with Running() as world:
+        paused = asyncio.Event()
+
+        def pause(peer: Peer) -> None:
+            def on_connected() -> None:
+                peer.protocol.pause_reading("start")
+                asyncio.get_running_loop().call_later(0.01, paused.set)
+
+            peer.on_connected = on_connected
+
+        world.prepare = pause
+        client = Peer(Role.CLIENT)
+        world.clients.append(client)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=5)
+        await paused.wait()
+        client.send(Hello(1, 1, "early"))
+        while not client.protocol.is_writing_paused:
+            client.protocol.write([bytes(MIB)])
+            await asyncio.sleep(0)
+        (broker,) = world.brokers
+        assert broker.frames == []
+
+        broker.protocol.resume_reading("start")
+        await broker.until(lambda: bool(broker.frames))
+        assert isinstance(broker.frames[0].command, Hello)
+
+
 async def test_bytes_received_move_the_keepalive_clock() -> None:
     async with Running(answer) as world:
         client, broker = await world.connect()

@@ -311,7 +311,7 @@ class Client:
                 await thing.close()
             except DanubiusError:  # each is closed, whatever the one before said
                 continue
-        self._link.close()
+        await self._link.close()
 
     async def __aenter__(self) -> Client:
         return self

@@ -97,14 +97,15 @@ class Link:
         self._welcome = await session.open(self.options.connect_timeout_s)
         self._session = session
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End everything. Producers, consumers and requests that are still there get ClientClosed."""
         session = self._session
         self._fail(ClientClosed("the client is closed"))
         if self._dialler is not None:
             self._dialler.cancel()
+            await asyncio.wait((self._dialler,))
         if session is not None:
-            session.close()
+            await session.close()
 
     def add(self, user: LinkUser) -> None:
         self._users[user] = None

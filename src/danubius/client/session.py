@@ -21,7 +21,7 @@ from danubius.errors import (
     ProtocolViolation,
     error_from_code,
 )
-from danubius.runtime.net import StreamProtocol, dial
+from danubius.runtime.net import CLOSE_TIMEOUT_S, StreamProtocol, dial
 from danubius.wire.commands import (
     AnyCommand,
     ConsumerActive,
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 _CORRELATION_MAX: Final = 0xFFFF_FFFF
 _GIVE_UP_KEEPALIVES: Final = 3
 _GOODBYE_GRACE_S: Final = 5.0
+_CLOSE_TIMEOUT_S: Final = 2 * CLOSE_TIMEOUT_S
 _NO_PAYLOAD: Final = memoryview(b"")
 
 OnReply = Callable[[AnyCommand | DanubiusError, memoryview], None]
@@ -93,6 +94,7 @@ class Session:
         self._pending: dict[int, OnReply] = {}
         self._correlation = 0
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._cause: DanubiusError | None = None
         self._is_open = False
         self._is_lost = False
@@ -114,30 +116,41 @@ class Session:
                 self._protocol = await dial(
                     self._address.host, self._address.port, self._make_protocol, timeout_s=timeout_s
                 )
-                hello = Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX, CLIENT_NAME)
-                self._protocol.write(self._connection.send(hello))
+                if not self._welcome.done():  # else the broker has refused us already
+                    hello = Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX, CLIENT_NAME)
+                    self._protocol.write(self._connection.send(hello))
                 welcome = await self._welcome
                 check_version(welcome)
         except TimeoutError:
-            self.abort()
+            await self._abandon()
             raise DeadlineExceeded(
                 f"no broker answered at {self._address.url} within {timeout_s:g} s: check the address and the port"
             ) from None
         except BaseException:
-            self.abort()
+            await self._abandon()
             raise
         self._is_open = True
         self._keepalive_s = welcome.keepalive_ms / 1000
         self._arm_keepalive()
         return welcome
 
-    def close(self) -> None:
-        """Say goodbye and close, after what was written before has left."""
+    async def close(self) -> None:
+        """Say goodbye, and close after what was written before has left."""
         self._forget(BrokerUnavailable("the connection was closed"))
         if self._protocol is not None and not self._protocol.is_closing:
             if self._is_open:
                 self._protocol.write(self._connection.send(Goodbye("done")))
             self._protocol.close()
+        await self._wait_closed()
+
+    async def _abandon(self) -> None:
+        self.abort()
+        await self._wait_closed()
+
+    async def _wait_closed(self) -> None:
+        """Until the socket is really gone: whoever ends the loop next must find nothing open."""
+        if self._protocol is not None:
+            await asyncio.wait((self._closed,), timeout=_CLOSE_TIMEOUT_S)
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -262,6 +275,8 @@ class Session:
         if not self._welcome.done():
             self._welcome.set_exception(self._cause)
         self._forget(self._cause)
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     def _forget(self, error: DanubiusError) -> None:
         """Answer everything under way with the error, once."""

@@ -32,7 +32,6 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str = "") -> None:
     """A table, cut to the width of a terminal but never to a pipe. Numbers stand on the right."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
@@ -40,7 +39,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: s
         title=title or None,
         title_justify="left",
         title_style="bold",
-        box=SIMPLE_HEAD,
+        box=None,
         pad_edge=False,
     )
     for index, column in enumerate(columns):

@@ -98,12 +98,20 @@ def produce(
     run_async(_send(url, sent, source, total, key_bytes, dict(attributes), non_reliable))
     if as_json:
         print_json(sent)
-    elif sent.count:
-        where = f"offsets {sent.first_offset} to {sent.last_offset}, "
-        click.echo(
-            f"sent {human_count(sent.count)} message{'s' if sent.count > 1 else ''} to {topic}: "
-            f"{'' if non_reliable else where}{sent.seconds:.3f} s"
-        )
+    else:
+        click.echo(_sentence(sent, is_stored=not non_reliable))
+
+
+def _sentence(sent: Sent, *, is_stored: bool) -> str:
+    what = f"{human_count(sent.count)} message{'' if sent.count == 1 else 's'} to {sent.topic}"
+    if not sent.count or not is_stored:
+        return f"sent {what}"
+    where = f"{sent.first_offset}"
+    if sent.count > 1:
+        where = f"{sent.first_offset} to {sent.last_offset}"
+    return (
+        f"stored {what} at offset{'' if sent.count == 1 else 's'} {where} in {sent.seconds:.3f} s"
+    )
 
 
 async def _send(

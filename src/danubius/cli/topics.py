@@ -149,9 +149,9 @@ def describe_topic(topic: str, as_json: bool, url: str) -> None:
             "topic": summary.topic,
             "dispatch": summary.spec.dispatch,
             "durability": _durability(summary),
-            "offsets": f"{summary.start_offset} to {summary.end_offset}",
+            "offsets": f"from {summary.start_offset}, next {summary.end_offset}",
             "messages": human_count(summary.end_offset - summary.start_offset),
-            "stored": f"{human_bytes(summary.stored_bytes)} in {found.ledgers} ledgers",
+            "stored": f"{human_bytes(summary.stored_bytes)}, ledgers: {found.ledgers}",
             "retention": f"age {age}, size {size}",
             "producers": ", ".join(found.producers) or "none",
         }

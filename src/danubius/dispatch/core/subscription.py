@@ -188,8 +188,6 @@ class SubscriptionCore:
         assert all(one.consumer_id in self._consumers for one in self._selector.active())
         assert self._open_bytes >= 0
         assert self._window.open_messages <= self._open_max
-        if self._auto_ack and not self._consumers:
-            assert self.backlog == 0, "with nobody there, everything is passed over"
 
     def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0912  a table
         match event:

@@ -1,0 +1,424 @@
+"""The subscription core against a model of single messages, with any order of events.
+
+The machine plays the shell: it keeps the log, completes or fails reads when hypothesis says so, and
+checks every effect against a model that knows each message by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+from danubius.ack.core.cursor import Cursor
+from danubius.dispatch.core.effects import (
+    AckAdvanced,
+    ActiveChanged,
+    Deliver,
+    Dropped,
+    Effect,
+    Read,
+    Replaced,
+    WakeAt,
+)
+from danubius.dispatch.core.events import (
+    Acked,
+    BytesSent,
+    ConsumerJoined,
+    ConsumerLeft,
+    CreditGranted,
+    Event,
+    LogExtended,
+    Nacked,
+    ReadCompleted,
+    ReadFailed,
+    Ticked,
+    WritableChanged,
+)
+from danubius.dispatch.core.limits import WindowLimits
+from danubius.dispatch.core.subscription import SubscriptionCore
+from danubius.model.subscription import SubscriptionType
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+LIMITS = WindowLimits(
+    unacked_messages_max=24,
+    unacked_bytes_max=2000,
+    keyed_messages_max=20,
+    held_messages_max=8,
+    read_bytes_max=1000,
+    retry_ns_min=10,
+    retry_ns_max=40,
+)
+MESSAGE_BYTES = 50
+KEYS = 5
+AMPLE = 1_000_000
+
+
+class Out(NamedTuple):
+    """A message in flight, as the model knows it."""
+
+    consumer_id: int
+    due_ns: int
+
+
+class Peer:
+    """A consumer, as the model knows it."""
+
+    def __init__(self, name: str, ack_timeout_ns: int) -> None:
+        self.name = name
+        self.ack_timeout_ns = ack_timeout_ns
+        self.messages = 0
+        self.bytes = 0
+        self.is_writable = True
+
+
+class DispatchMachine(RuleBasedStateMachine):
+    """One subscription of one type; subclasses choose it."""
+
+    kind = SubscriptionType.EXCLUSIVE
+    auto_ack = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ns = 1
+        self.batches: list[tuple[int, int]] = []
+        self.start = self.end = 0
+        self.hashes: list[int] = []
+        self.acked: set[int] = set()
+        self.flying: dict[int, Out] = {}
+        self.delayed: dict[int, int] = {}
+        self.deliveries: dict[int, int] = {}
+        self.peers: dict[int, Peer] = {}
+        self.queue: list[int] = []
+        self.reading: Read | None = None
+        self.armed_ns: int | None = None
+        self.owners: dict[int, int] = {}
+        self.dropped = 0
+        self.ids = itertools.count(1)
+
+    @initialize(
+        first_acks=st.lists(st.integers(0, 11), max_size=4), sizes=st.lists(st.integers(1, 6))
+    )
+    def begin(self, first_acks: list[int], sizes: list[int]) -> None:
+        for size in sizes[:4]:
+            self._grow(size)
+        cursor = Cursor(0, [(offset, offset + 1) for offset in first_acks if offset < self.end])
+        self.acked = {offset for offset in range(self.end) if offset in cursor}
+        self.core = SubscriptionCore(
+            self.kind, cursor, end=self.end, auto_ack=self.auto_ack, limits=LIMITS
+        )
+
+    # ------------------------------------------------------------ what happens
+
+    @rule(name=st.sampled_from("abc"), ack_timeout_ns=st.sampled_from([0, 0, 30]))
+    @precondition(lambda self: len(self.peers) < 4)
+    def join(self, name: str, ack_timeout_ns: int) -> None:
+        taken = [one for one, peer in self.peers.items() if peer.name == name]
+        is_ordered = self.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+        may = self.kind is not SubscriptionType.EXCLUSIVE or not self.peers or bool(taken)
+        assert self.core.can_join(name) == may
+        if not may:
+            return
+        consumer_id = next(self.ids)
+        if taken and is_ordered:
+            self._forget_peer(taken[0], heir=consumer_id)
+        else:
+            self.queue.append(consumer_id)
+        self.peers[consumer_id] = Peer(name, ack_timeout_ns)
+        self.owners.clear()
+        effects = self._tell(ConsumerJoined(consumer_id, name, ack_timeout_ns))
+        replaced = [one.consumer_id for one in effects if isinstance(one, Replaced)]
+        assert replaced == (taken if is_ordered else [])
+        self._grant(consumer_id, 4, 400)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.peers)
+    def leave(self, data: st.DataObject) -> None:
+        consumer_id = data.draw(st.sampled_from(sorted(self.peers)))
+        was_active = self.core.is_active(consumer_id)
+        self._forget_peer(consumer_id)
+        self.owners.clear()
+        effects = self._tell(ConsumerLeft(consumer_id))
+        promoted = [one for one in effects if isinstance(one, ActiveChanged)]
+        if self.kind is SubscriptionType.FAILOVER and was_active and self.queue:
+            assert promoted == [ActiveChanged(self.queue[0], is_active=True)]
+        else:
+            assert promoted == []
+
+    @rule(data=st.data(), messages=st.integers(0, 9), size=st.integers(0, 600))
+    @precondition(lambda self: self.peers)
+    def grant(self, data: st.DataObject, messages: int, size: int) -> None:
+        self._grant(data.draw(st.sampled_from(sorted(self.peers))), messages, size)
+
+    @rule(data=st.data(), is_writable=st.booleans())
+    @precondition(lambda self: self.peers)
+    def set_writable(self, data: st.DataObject, is_writable: bool) -> None:
+        consumer_id = data.draw(st.sampled_from(sorted(self.peers)))
+        self.peers[consumer_id].is_writable = is_writable
+        self._tell(WritableChanged(consumer_id, is_writable))
+
+    @rule(size=st.integers(1, 12), hashes=st.lists(st.integers(0, KEYS - 1), max_size=12))
+    def publish(self, size: int, hashes: list[int]) -> None:
+        self._grow(size, hashes)
+        self._tell(LogExtended(self.end))
+        if self.auto_ack and not self.peers:
+            assert self.core.backlog == 0, "nobody is there, so everything goes by"
+
+    @rule(count=st.integers(1, 3))
+    @precondition(lambda self: self.auto_ack and len(self.batches) > 1)
+    def ring_drops(self, count: int) -> None:
+        del self.batches[: min(count, len(self.batches) - 1)]
+        self.start = self.batches[0][0]
+
+    @rule(batches=st.integers(1, 3))
+    @precondition(lambda self: self.reading)
+    def read_completes(self, batches: int) -> None:
+        self._complete_read(batches)
+
+    @rule()
+    @precondition(lambda self: self.reading)
+    def read_fails(self) -> None:
+        self.reading = None
+        self._tell(ReadFailed())
+
+    @rule(length=st.integers(1, 8))
+    @precondition(lambda self: self.reading and not self.auto_ack)
+    def read_finds_damage(self, length: int) -> None:
+        assert self.reading is not None
+        first, end = self.reading.first, min(self.end, self.reading.first + length)
+        gone = set(range(first, end)) - self.acked
+        self.reading = None
+        self._expect_acked(gone)
+        self._tell(ReadCompleted(end, end, 0))
+
+    @rule(data=st.data(), stray=st.integers(0, 40))
+    def ack(self, data: st.DataObject, stray: int) -> None:
+        some = data.draw(st.lists(st.sampled_from(sorted(self.flying) or [0]), max_size=8))
+        ranges = [(offset, offset + 1) for offset in some]
+        if stray > 37:  # also what was never delivered, and what is not there
+            ranges.append((stray, stray + 3))
+        self._ack(ranges)
+
+    @rule(end=st.integers(0, 60))
+    def ack_cumulative(self, end: int) -> None:
+        self._ack([(0, min(end, min(self.flying, default=0) + 3))])
+
+    @rule(data=st.data(), delay_ns=st.sampled_from([0, 0, 15, 50]), width=st.integers(1, 5))
+    @precondition(lambda self: self.flying)
+    def nack(self, data: st.DataObject, delay_ns: int, width: int) -> None:
+        first = data.draw(st.sampled_from(sorted(self.flying)))
+        by = data.draw(st.sampled_from(sorted(self.peers)))
+        for offset in range(first, first + width):
+            if offset in self.flying and self.flying[offset].consumer_id == by:
+                del self.flying[offset]
+                if delay_ns:
+                    self.delayed[offset] = self.now_ns + delay_ns
+        self._tell(Nacked(by, [(first, first + width)], delay_ns))
+
+    @rule(step_ns=st.integers(1, 40))
+    def time_passes(self, step_ns: int) -> None:
+        self._pass_time(step_ns)
+
+    # ------------------------------------------------------------ what must hold
+
+    @invariant()
+    def the_core_is_sound_and_agrees(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        self.core.check()
+        cursor = self.core.cursor
+        assert {o for o in range(self.end + 5) if o in cursor} == self.acked
+        assert self.core.unacked == len(self.flying)
+        assert self.core.backlog == self.end - len(self.acked)
+        assert self.core.dropped == self.dropped
+
+    @invariant()
+    def every_deadline_has_an_alarm(self) -> None:
+        dues = [one.due_ns for one in self.flying.values() if one.due_ns]
+        if self.kind is not SubscriptionType.KEY_SHARED:
+            dues += self.delayed.values()
+        if dues:
+            assert self.armed_ns is not None
+            assert self.armed_ns <= min(dues)
+
+    def teardown(self) -> None:
+        """Nothing is lost: with willing consumers, everything ends up acknowledged."""
+        if not hasattr(self, "core"):
+            return
+        if not self.peers:
+            self.join("a", 0)
+        for _ in range(1000):
+            for consumer_id, peer in self.peers.items():
+                if not peer.is_writable:
+                    peer.is_writable = True
+                    self._tell(WritableChanged(consumer_id, is_writable=True))
+                if peer.messages < 100 or peer.bytes < 100:
+                    self._grant(consumer_id, AMPLE, AMPLE)
+            if self.flying:
+                self._ack([(offset, offset + 1) for offset in sorted(self.flying)])
+            elif self.reading is not None:
+                self._complete_read(2)
+            elif self.core.backlog == 0:
+                break
+            else:
+                self._pass_time(50)
+        assert self.acked == set(range(self.end)), "messages never came"
+        self.the_core_is_sound_and_agrees()
+
+    # ------------------------------------------------------------ the shell
+
+    def _tell(self, event: Event) -> list[Effect]:
+        effects = self.core.handle(event, self.now_ns)
+        chunk = event if isinstance(event, ReadCompleted) else None
+        able = {one for one, peer in self.peers.items() if peer.bytes > 0 and peer.is_writable}
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                assert chunk is not None
+                assert effect.consumer_id in able, "delivered to a consumer without room"
+                self._check_delivery(effect, chunk)
+        assert not [one for one in effects if isinstance(one, AckAdvanced)] or not self.auto_ack
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                self._spend_bytes(effect.consumer_id, effect.messages * MESSAGE_BYTES)
+            elif isinstance(effect, Dropped):
+                self.dropped += effect.count
+                self.acked |= {o for o in range(self.end) if o in self.core.cursor}
+        for effect in self.core.poll(self.now_ns):
+            if isinstance(effect, Read):
+                assert self.reading is None, "two reads at once"
+                assert effect.first not in self.acked
+                assert effect.first < effect.end <= self.end
+                assert effect.bytes_max > 0
+                self.reading = effect
+            else:
+                assert isinstance(effect, WakeAt)
+                self.armed_ns = effect.now_ns
+        return effects
+
+    def _spend_bytes(self, consumer_id: int, size: int) -> None:
+        self.peers[consumer_id].bytes -= size
+        assert self.core.handle(BytesSent(consumer_id, size), self.now_ns) == []
+
+    def _grant(self, consumer_id: int, messages: int, size: int) -> None:
+        self.peers[consumer_id].messages += messages
+        self.peers[consumer_id].bytes += size
+        self._tell(CreditGranted(consumer_id, messages, size))
+
+    def _grow(self, size: int, hashes: list[int] | None = None) -> None:
+        self.batches.append((self.end, self.end + size))
+        self.end += size
+        self.hashes += [*(hashes or []), *range(size)][:size]
+        self.hashes[-size:] = [one % KEYS for one in self.hashes[-size:]]
+
+    def _complete_read(self, count: int) -> None:
+        asked, self.reading = self.reading, None
+        assert asked is not None
+        found = [one for one in self.batches if one[1] > asked.first][:count]
+        first, end = found[0][0], found[-1][1]
+        hashes = self.hashes[first:end] if asked.wants_key_hashes else None
+        if not self.auto_ack:
+            assert first <= asked.first
+        self._tell(ReadCompleted(first, end, (end - first) * MESSAGE_BYTES, hashes))
+
+    def _ack(self, ranges: list[tuple[int, int]]) -> None:
+        known = {o for first, end in ranges for o in range(first, min(end, self.end))}
+        fresh = known - self.acked
+        self._expect_acked(fresh)
+        effects = self._tell(Acked(ranges))
+        if not self.auto_ack:
+            said = [one for one in effects if isinstance(one, AckAdvanced)]
+            journaled = [o for one in said for first, end in one.ranges for o in range(first, end)]
+            assert sorted(journaled) == sorted(fresh)
+
+    def _expect_acked(self, offsets: set[int]) -> None:
+        self.acked |= offsets
+        for offset in offsets:
+            self.flying.pop(offset, None)
+            self.delayed.pop(offset, None)
+
+    def _forget_peer(self, consumer_id: int, heir: int | None = None) -> None:
+        del self.peers[consumer_id]
+        self.flying = {o: one for o, one in self.flying.items() if one.consumer_id != consumer_id}
+        place = self.queue.index(consumer_id)
+        self.queue[place : place + 1] = [] if heir is None else [heir]
+
+    def _pass_time(self, step_ns: int) -> None:
+        self.now_ns += step_ns
+        if self.armed_ns is None or self.armed_ns > self.now_ns:
+            return
+        self.armed_ns = None
+        self.flying = {
+            o: one for o, one in self.flying.items() if not 0 < one.due_ns <= self.now_ns
+        }
+        self.delayed = {o: due for o, due in self.delayed.items() if due > self.now_ns}
+        self._tell(Ticked())
+
+    # ------------------------------------------------------------ the rules of delivery
+
+    def _check_delivery(self, effect: Deliver, chunk: ReadCompleted) -> None:
+        offsets = list(effect.offsets or range(effect.first, effect.end))
+        assert offsets == sorted(set(offsets))
+        assert effect.first == offsets[0]
+        assert effect.end == offsets[-1] + 1
+        assert chunk.first <= effect.first < effect.end <= chunk.end, "not of the chunk just read"
+        peer = self.peers[effect.consumer_id]
+        assert effect.messages == len(offsets) <= peer.messages, "more than the credit"
+        peer.messages -= len(offsets)
+        if self.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+            assert effect.consumer_id == self.queue[0], "a standby was served"
+        due_ns = self.now_ns + peer.ack_timeout_ns if peer.ack_timeout_ns else 0
+        for offset in offsets:
+            assert offset not in self.acked, "acknowledged, and delivered again"
+            assert offset not in self.flying, "delivered twice"
+            assert self.delayed.get(offset, 0) <= self.now_ns, "delivered before its time"
+            assert effect.redelivery_count == self.deliveries.get(offset, 0)
+            if self.kind is SubscriptionType.KEY_SHARED:
+                self._check_key_order(offset, effect.consumer_id)
+            else:
+                self._check_order(offset)
+            self.deliveries[offset] = effect.redelivery_count + 1
+            if self.auto_ack:
+                self.acked.add(offset)
+            else:
+                self.flying[offset] = Out(effect.consumer_id, due_ns)
+            self.delayed.pop(offset, None)
+        assert len(self.flying) <= LIMITS.unacked_messages_max
+
+    def _check_order(self, offset: int) -> None:
+        """What goes is always the lowest that may go."""
+        overtaken = [
+            o
+            for o in range(self.start, offset)
+            if o not in self.acked and o not in self.flying and o not in self.delayed
+        ]
+        assert overtaken == []
+
+    def _check_key_order(self, offset: int, consumer_id: int) -> None:
+        key = self.hashes[offset]
+        assert self.owners.setdefault(key, consumer_id) == consumer_id, "a key has two owners"
+        for older in range(self.start, offset):
+            if self.hashes[older] != key or older in self.acked:
+                continue
+            assert older in self.flying, "a newer message of the key overtook one that waits"
+            assert self.flying[older].consumer_id == consumer_id, "a key moved while it was open"
+
+
+CASES = list(itertools.product(SubscriptionType, [False, True]))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("kind", "auto_ack"), CASES, ids=lambda one: str(one))
+def test_any_order_of_events_keeps_the_promises(kind: SubscriptionType, auto_ack: bool) -> None:
+    machine = type("Machine", (DispatchMachine,), {"kind": kind, "auto_ack": auto_ack})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=60, stateful_step_count=60, deadline=None)
+    )

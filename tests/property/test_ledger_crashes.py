@@ -43,7 +43,6 @@ CONFIG = LedgerConfig(
     block_bytes=4096,
     ledger_bytes_max=16_000,
     index_cache_bytes=2000,
-    read_ahead_bytes=20_000,
     read_threads=2,
 )
 

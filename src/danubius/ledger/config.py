@@ -35,8 +35,6 @@ class LedgerConfig(msgspec.Struct, frozen=True):
     """A ledger is sealed at this many index entries: bounds what an open ledger holds in memory."""
     index_cache_bytes: Positive = 16 * MIB
     """Indexes of sealed ledgers in memory; others are read again when needed."""
-    read_ahead_bytes: Annotated[int, msgspec.Meta(ge=0)] = 32 * MIB
-    """What sequential readers of the disk are served ahead of their asking, all together; 0 is off."""
     read_threads: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     """Reads from disk at once."""
     reads_queued_max: Positive = 65_536

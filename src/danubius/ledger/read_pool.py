@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from danubius.runtime.threads import Spawn
 
-    Post = Callable[[Callable[[], None]], None]
+    Post = Callable[[Callable[[], None]], object]
 
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from danubius.ledger.index_cache import IndexCache
 from danubius.ledger.managed import Backing, ManagedLedger
 from danubius.ledger.read_pool import ReadPool
 from danubius.ledger.tail_cache import TailCache
-from danubius.ledger.writer import Job, LedgerWriter, Report, SyncJob
+from danubius.ledger.writer import Job, LedgerWriter, Report, SyncJob, WakeJob
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.threads import Worker
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from danubius.runtime.clock import Clock
     from danubius.runtime.threads import Spawn
 
-    Post = Callable[[Callable[[], None]], None]
+    Post = Callable[[Callable[[], None]], object]
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class LedgerStorage:
 
     def start(self) -> None:
         self._thread.start()
+        self._put(WakeJob())
         self._reads.start()
 
     def close(self) -> None:

@@ -67,7 +67,11 @@ class DeleteJob(NamedTuple):
     topic_id: int | None
 
 
-Job = WriteJob | SyncJob | DeleteJob
+class WakeJob(NamedTuple):
+    """Nothing to do: a thread that has had no job keeps no time."""
+
+
+Job = WriteJob | SyncJob | DeleteJob | WakeJob
 
 
 class Written(NamedTuple):
@@ -138,7 +142,7 @@ class LedgerWriter:
         self,
         config: LedgerConfig,
         store: LedgerStore,
-        post: Callable[[Callable[[], None]], None],
+        post: Callable[[Callable[[], None]], object],
         on_report: Callable[[Report], None],
         on_tick: Callable[[], None],
     ) -> None:
@@ -168,6 +172,8 @@ class LedgerWriter:
                     self._sync(job)
                 case DeleteJob():
                     self._delete(job)
+                case WakeJob():
+                    pass
         if self._failure is not None and now_ns >= self._retry_at_ns:
             self._retry()
         self._report()

@@ -1,7 +1,7 @@
 """The whole broker on a simulated disk that loses power: what was acknowledged is there, and nothing else is wrong.
 
-kill -9 leaves the page cache behind, so the crash test with real processes cannot see a missing sync. Here every byte that
-was not synced may be lost or torn.
+kill -9 leaves the page cache behind, so the crash test with real processes cannot see a missing sync. Here every byte
+that was not synced may be lost or torn.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Standalone:
         self.broker = Broker(
             self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
         )
-        self._ledgers.on_relieved = self.broker.relieve
+        self._ledgers.on_relieved = self.broker.pressure.relieve
         position = await Recovery(self.broker, snapshots).run()
         self._journal.start(post, self.broker.on_committed, self.broker.on_failed)
         self._checkpointer = Checkpointer(self.broker, snapshots)
@@ -137,7 +137,7 @@ class Standalone:
         if self._http is not None:
             await self._http.shutdown()
         await self._wait_for_connections()
-        self.broker.journal_acks()
+        self.broker.acks.write()
         await self._last_checkpoint()
         self._checkpointer.stop()
         self._journal.close()

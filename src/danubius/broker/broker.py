@@ -8,22 +8,22 @@ from __future__ import annotations
 import bisect
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from danubius.ack.core.cursor import Cursor
-from danubius.ack.core.ranges import RangeSet
+from danubius.broker.ack_journal import AckJournal
 from danubius.broker.events import (
     EVENT_RECORD,
     Event,
     LogTrimmed,
     ProducerStarted,
-    RangesAcked,
     SubscriptionCreated,
     SubscriptionRetyped,
     TopicCreated,
     TopicRemoved,
     encode_event,
 )
+from danubius.broker.pressure import PublishPressure
 from danubius.broker.subscription import Subscription
 from danubius.broker.tokens import EventToken
 from danubius.broker.topic import Topic
@@ -64,12 +64,6 @@ RETENTION_SLICES: Final = 10
 log = logging.getLogger(__name__)
 
 
-class PausedPublisher(Protocol):
-    """A connection that is not read from while the journal's queue is full."""
-
-    def resume_publishing(self) -> None: ...
-
-
 class Broker:
     """One node: what it hosts."""
 
@@ -98,8 +92,8 @@ class Broker:
         self._creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self._touched: dict[Topic, None] = {}
         self._is_notify_due = False
-        self._unjournaled: dict[Subscription, Topic] = {}
-        self._paused: set[PausedPublisher] = set()
+        self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
+        self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
         self._retention_slice = 0
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
@@ -113,14 +107,14 @@ class Broker:
             token.committed()
         self.committed_position = end_position
         self._notify_touched()
-        self.relieve()
+        self.pressure.relieve()
 
     def on_failed(self, tokens: list[Any], error: DanubiusError) -> None:
         self.journal_failure = error
         log.error("journal failed", extra={"appends": len(tokens), "error": str(error)})
         for token in tokens:
             token.failed(error)
-        self.relieve()
+        self.pressure.relieve()
 
     def journal_event(
         self,
@@ -139,32 +133,6 @@ class Broker:
     def count_delivered(self, messages: int, size: int) -> None:
         self.messages_out += messages
         self.bytes_out += size
-
-    # ------------------------------------------------------------ back-pressure
-
-    def check_storage(self) -> None:
-        """Refuse to publish while the ledgers cannot be written and the cache is full of unwritten data."""
-        if self.ledgers.is_congested and self.ledgers.failure is not None:
-            raise self.ledgers.failure
-
-    def is_publish_queue_full(self) -> bool:
-        return (
-            self.journal.queued_bytes > self.config.publish_queue_bytes_max
-            or self.ledgers.is_congested
-        )
-
-    def pause_until_relieved(self, publisher: PausedPublisher) -> None:
-        self._paused.add(publisher)
-
-    def relieve(self) -> None:
-        """Read again from those who were held back, if there is room."""
-        if not self._paused or self.journal.queued_bytes > self.config.publish_queue_bytes_max // 2:
-            return
-        if self.ledgers.is_congested and self.ledgers.failure is None:
-            return
-        paused, self._paused = self._paused, set()
-        for publisher in paused:
-            publisher.resume_publishing()
 
     # ------------------------------------------------------------ growth of logs
 
@@ -403,35 +371,13 @@ class Broker:
             topic.log,
             now_ns=self.clock.monotonic_ns,
             call_at=self._call_at,
-            on_acked=functools.partial(self._acked, topic, subscription),
+            on_acked=functools.partial(self.acks.add, topic, subscription),
             on_dropped=functools.partial(_count_dropped, subscription),
         )
 
     def _call_at(self, when_ns: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         delay_s = max(0.0, (when_ns - self.clock.monotonic_ns()) / 1e9)
         return self.loop.call_later(delay_s, callback)
-
-    def _acked(
-        self, topic: Topic, subscription: Subscription, ranges: list[tuple[int, int]]
-    ) -> None:
-        if not topic.is_reliable:
-            return
-        if not self._unjournaled:
-            delay_s = self.config.ack_journal_interval_ms / 1000
-            self.loop.call_later(delay_s, self.journal_acks)
-        self._unjournaled[subscription] = topic
-        for first, end in ranges:
-            subscription.unjournaled.add(first, end)
-
-    def journal_acks(self) -> None:
-        """Write down what was acknowledged since the last time; nobody waits for it."""
-        dirty, self._unjournaled = self._unjournaled, {}
-        for subscription, topic in dirty.items():
-            if topic.id not in self.topics_by_id:
-                continue
-            event = RangesAcked(topic.id, subscription.id, list(subscription.unjournaled))
-            subscription.unjournaled = RangeSet()
-            self.journal.append(EVENT_RECORD, topic.id, encode_event(event), None, sync=False)
 
     # ------------------------------------------------------------ retention
 

@@ -89,6 +89,8 @@ class Checkpointer:
         slice_ms = broker.config.retention_interval_ms // RETENTION_SLICES
         if self._ticks % max(1, slice_ms // TICK_MS) == 0:
             broker.trim_some()
+        # Those who wait for room must hear of it when there will be none.
+        broker.pressure.relieve()
         if self._is_due():
             self.run(_ignore)
         broker.loop.call_later(TICK_MS / 1000, self._tick)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from danubius.ledger.managed import ManagedLedger
-
 from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ class ProducerHandle:
     def produce(self, batch: memoryview, correlation_id: int) -> None:
         """Publish one batch; the answer goes out when it is as durable as the topic asks."""
         self.topic.check_open()
-        self._broker.check_storage()
+        self._broker.pressure.check()
         self._check_size(batch)
         header = self.topic.pipeline.publish(
             batch, self.producer, functools.partial(self._answer, correlation_id)

@@ -13,7 +13,6 @@ from danubius.errors import (
     DanubiusError,
     HandleNotFound,
     InvalidArgument,
-    UnsupportedVersion,
 )
 from danubius.model.limits import FRAME_BYTES_MAX
 from danubius.wire.commands import (
@@ -46,7 +45,7 @@ from danubius.wire.commands import (
     TopicsListed,
     Welcome,
 )
-from danubius.wire.version import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN
+from danubius.wire.version import choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,12 +112,7 @@ class Session:
     # ------------------------------------------------------------ connection
 
     def _hello(self, command: Hello, correlation_id: int) -> None:
-        version = min(command.version_max, PROTOCOL_VERSION_MAX)
-        if version < max(command.version_min, PROTOCOL_VERSION_MIN):
-            raise UnsupportedVersion(
-                f"the client speaks protocol {command.version_min} to {command.version_max}, this broker "
-                f"{PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION_MAX}; upgrade the older side"
-            )
+        version = choose_version(command)
         self.client = command.client[:200]
         config = self._broker.config
         self._peer.send(
@@ -201,10 +195,10 @@ class Session:
                 f"no producer is open under handle {command.handle}; open it again"
             )
         producer.produce(payload, correlation_id)
-        if not self._is_paused and self._broker.is_publish_queue_full():
+        if not self._is_paused and self._broker.pressure.is_high:
             self._is_paused = True
             self._peer.pause_reading("publish")
-            self._broker.pause_until_relieved(self)
+            self._broker.pressure.pause(self)
 
     def _close_producer(self, command: CloseProducer, correlation_id: int) -> None:
         producer = self._producers.pop(command.handle, None)
@@ -275,8 +269,12 @@ class Session:
             action(consumer)
         elif correlation_id:
             raise HandleNotFound(f"no consumer is open under handle {handle}")
-        if correlation_id:
-            self._finish(correlation_id, None)
+        if consumer is not None and correlation_id:
+            self._broker.acks.confirm(
+                consumer.topic,
+                consumer.subscription,
+                functools.partial(self._finish, correlation_id),
+            )
 
     def _close_consumer(self, command: CloseConsumer, correlation_id: int) -> None:
         consumer = self._consumers.pop(command.handle, None)

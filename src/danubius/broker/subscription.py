@@ -11,9 +11,8 @@ from danubius.model.subscription import SubscriptionType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.dispatch.pump import Outlet, Pump
-
     from danubius.ack.core.cursor import Cursor
+    from danubius.dispatch.pump import Outlet, Pump
     from danubius.errors import DanubiusError
     from danubius.model.ids import ConsumerId, SubscriptionId
 

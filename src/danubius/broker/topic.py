@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from danubius.ledger.managed import ManagedLedger
-
 from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
+from danubius.ledger.managed import ManagedLedger
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, Position
 from danubius.model.topic import Dispatch, TopicSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.ledger.ring import Ring
-
     from danubius.broker.subscription import Subscription
+    from danubius.ledger.ring import Ring
     from danubius.model.ids import TopicId, TopicName
     from danubius.publish.core.sequencer import Producer
     from danubius.publish.pipeline import PublishPipeline

@@ -1,0 +1,78 @@
+"""Acknowledgements on their way into the journal: gathered for a moment, then written as ranges.
+
+Nobody waits for them unless asked to: a crash delivers again what was acknowledged just before it, and skips nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from danubius.ack.core.ranges import RangeSet
+from danubius.broker.events import EVENT_RECORD, RangesAcked, encode_event
+from danubius.broker.tokens import EventToken
+from danubius.model.topic import Durability
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from danubius.broker.subscription import Subscription
+    from danubius.broker.topic import Topic
+    from danubius.errors import DanubiusError
+    from danubius.wal.journal import Journal
+
+
+class AckJournal:
+    """What all subscriptions of the broker have acknowledged and not yet written down."""
+
+    def __init__(
+        self, journal: Journal, loop: asyncio.AbstractEventLoop, interval_s: float
+    ) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._interval_s = interval_s
+        self._dirty: dict[Subscription, Topic] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, topic: Topic, subscription: Subscription, ranges: list[tuple[int, int]]) -> None:
+        if not topic.is_reliable:
+            return
+        self._dirty[subscription] = topic
+        for first, end in ranges:
+            subscription.unjournaled.add(first, end)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.write()
+
+    def write(self) -> None:
+        """Append all that was gathered."""
+        dirty, self._dirty = self._dirty, {}
+        for subscription, topic in dirty.items():
+            if not topic.is_deleting:
+                self._append(topic, subscription, None, sync=False)
+
+    def confirm(
+        self,
+        topic: Topic,
+        subscription: Subscription,
+        on_done: Callable[[DanubiusError | None], None],
+    ) -> None:
+        """Answer when every acknowledgement so far is as durable as the topic's messages."""
+        if not topic.is_reliable:
+            on_done(None)
+            return
+        self._dirty.pop(subscription, None)
+        # Without anything new this is a barrier behind what is already on its way.
+        token = EventToken(lambda: on_done(None), on_done)
+        sync = topic.spec.durability is Durability.SYNCED
+        self._append(topic, subscription, token, sync=sync)
+
+    def _append(
+        self, topic: Topic, subscription: Subscription, token: EventToken | None, *, sync: bool
+    ) -> None:
+        ranges, subscription.unjournaled = list(subscription.unjournaled), RangeSet()
+        event = RangesAcked(topic.id, subscription.id, ranges)
+        self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=sync)

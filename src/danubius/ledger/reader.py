@@ -127,13 +127,15 @@ def rebuild_index(
 def _scan(
     store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
 ) -> Iterator[BlockRow]:
-    position, floor = FILE_HEADER_BYTES, meta.base_offset
+    position, floor, is_chained = FILE_HEADER_BYTES, meta.base_offset, True
     while position < meta.data_bytes:
         data = store.read(ref, position, min(SCAN_BYTES, meta.data_bytes - position))
         is_last = len(data) < SCAN_BYTES or position + len(data) >= meta.data_bytes
         group: list[Found] = []
         done = 0
-        for found in find_batches(data, floor, meta.end_offset, goes_on=not is_last):
+        for found in find_batches(
+            data, floor, meta.end_offset, goes_on=not is_last, is_chained=is_chained
+        ):
             if group and not _belongs(group, found, block_bytes):
                 yield _row_of(group, data, position)
                 group = []
@@ -145,7 +147,8 @@ def _scan(
             return
         # A batch may lie across the window's end: the next window starts where sound batches ended,
         # or, if nothing was sound, where a batch that starts in this one could still be whole.
-        position += done or max(8, len(data) - BATCH_BYTES_MAX)
+        position += done or len(data) - BATCH_BYTES_MAX
+        is_chained = done > 0
 
 
 def _belongs(group: list[Found], found: Found, block_bytes: int) -> bool:

@@ -332,3 +332,23 @@ def test_damage_is_seen_by_the_search_for_a_time(stored: Any) -> None:
     corrupt(bench.store, 64 + 150)
     assert isinstance(bench.find_time(ledger, 0), DamagedRange)
     assert bench.find_time(ledger, 30_000) == 30
+
+
+def test_a_large_ledger_is_rebuilt_window_by_window(make_bench: Any, make_entry: Any) -> None:
+    bench = make_bench()
+    ledger = bench.open()
+    sizes = [5_000_000 + 8 * number for number in range(12)]
+    for first, size in enumerate(sizes):
+        ledger.append(make_entry(first, [bytes(size)]))
+    metas = ledger.snapshot()
+    bench.flush()
+    bench.store._index.clear()
+    corrupt(bench.store, 64 + 4 * 5_000_200)
+    again = make_bench(bench.store)
+    ledger = again.open(1, metas)
+    damage = again.read(ledger, 4)
+    assert (damage.first, damage.end) == (4, 5)
+    assert [again.read(ledger, first, 1).size for first in range(5, 12)] == [
+        again.read(ledger, 5, 1).size + 8 * number for number in range(7)
+    ]
+    assert again.read(ledger, 3, 1).end == 4

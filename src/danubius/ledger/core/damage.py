@@ -1,6 +1,6 @@
 """Finding what is left of damaged bytes: the batches that still prove themselves.
 
-A batch counts if its header is sound, its checksum holds and its offsets lie where they can. The
+A batch counts if its header is sound, its checksum holds and its offsets fit its neighbours'. The
 search goes from batch to batch by their lengths; where that chain breaks it looks for the next
 magic on a multiple of 8. So a message that contains a record batch is not taken for one, unless the
 header before it is lost.
@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, LedgerDamaged
 from danubius.record.checksum import Buffer, crc32c
-from danubius.record.header import CHECKED_FROM, HEADER_BYTES, Header, check_fields, read_header
+from danubius.record.header import (
+    CHECKED_FROM,
+    HEADER_BYTES,
+    INT64_MAX,
+    Header,
+    check_fields,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,23 +65,31 @@ class Run(NamedTuple):
 
 
 def find_batches(
-    data: bytes, floor: int, ceiling: int, *, goes_on: bool = False
+    data: bytes, floor: int, ceiling: int, *, goes_on: bool = False, is_chained: bool = True
 ) -> Iterator[Found]:
     """All sound batches with offsets in [floor, ceiling), in order.
 
     If the bytes go on behind `data`, the search ends before a batch that would go on there.
+    `is_chained`: the bytes start where `floor` does, so the first batch can have no other offset.
     """
     at = 0
     while 0 <= at <= len(data) - HEADER_BYTES:
         header = _possible_header(data, at, floor, ceiling)
         if header is not None and goes_on and at + header.length > len(data):
             return
-        if header is not None and _is_sound(data, at, header):
+        # No checksum of the batch covers its offset: its neighbours must agree with it.
+        if (
+            header is not None
+            and _is_sound(data, at, header)
+            and (header.base_offset == floor if is_chained else _agrees_with_next(data, at, header))
+        ):
             yield Found(at, header)
             at += header.length
             floor = header.end_offset
+            is_chained = True
         else:
             at = _next_position(data, at, floor, ceiling)
+            is_chained = False
 
 
 def find_runs(data: bytes, floor: int, ceiling: int) -> list[Run]:
@@ -103,6 +118,15 @@ def _possible_header(data: Buffer, at: int, floor: int, ceiling: int) -> Header 
 def _is_sound(data: Buffer, at: int, header: Header) -> bool:
     end = at + header.length
     return end <= len(data) and crc32c(data[at + CHECKED_FROM : end]) == header.crc
+
+
+def _agrees_with_next(data: Buffer, at: int, header: Header) -> bool:
+    """Whether the batch behind this one, if it is sound, goes on where this one ends."""
+    following = at + header.length
+    after = _possible_header(data, following, 0, INT64_MAX)
+    if after is None or not _is_sound(data, following, after):
+        return True
+    return after.base_offset == header.end_offset
 
 
 def seek_batch(data: Buffer, start: int, offset: int) -> int:

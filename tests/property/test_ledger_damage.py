@@ -1,0 +1,163 @@
+"""Whatever bytes of a ledger are damaged: sound batches are served, damaged ones named, none invented."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from danubius.ledger.config import LedgerConfig
+from danubius.ledger.core.damage import DamagedRange
+from danubius.ledger.entry import Chunk, Entry, LedgerRef
+from danubius.ledger.memory import MemoryLedgerStore
+from danubius.ledger.storage import LedgerStorage
+from danubius.record.encode import encode
+from danubius.record.header import stamp
+from danubius.record.scan import iter_batches
+from danubius.sim.threads import SimThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.ledger.managed import ManagedLedger
+
+REF = LedgerRef(1, 0)
+Batches = list[list[bytes]]
+Places = list[tuple[int, int]]
+
+
+class World:
+    """A store with one topic, and a process that reads it."""
+
+    def __init__(self, store: MemoryLedgerStore) -> None:
+        self.threads = SimThreads()
+        self.posted: deque[Callable[[], None]] = deque()
+        config = LedgerConfig(block_bytes=4096)
+        self.storage = LedgerStorage(config, store, self.posted.append, None, self.threads)
+        self.storage.start()
+
+    def run(self) -> None:
+        self.threads.turn()
+        while self.posted:
+            self.posted.popleft()()
+            if not self.posted:
+                self.threads.turn()
+
+    def read(self, ledger: ManagedLedger, first: int, bytes_max: int) -> Any:
+        got: list[Any] = []
+        ledger.read(first, bytes_max, got.append)
+        self.run()
+        assert len(got) == 1
+        return got[0]
+
+
+def write(store: MemoryLedgerStore, batches: Batches) -> tuple[list[Any], Places]:
+    """Store the batches; the topic's metas and where each batch lies in the file."""
+    world = World(store)
+    ledger = world.storage.open(1, 7, [], 0)
+    places: Places = []
+    position = 64
+    for payloads in batches:
+        batch = encode(payloads, publish_time_us=1)
+        stamp(batch, ledger.end_offset, 7)
+        end = ledger.end_offset + len(payloads)
+        ledger.append(Entry(ledger.end_offset, end, memoryview(batch), 1))
+        places.append((position, position + len(batch)))
+        position += len(batch)
+    metas = ledger.snapshot()
+    done: list[Any] = []
+    world.storage.flush(done.append)
+    world.run()
+    assert done == [None]
+    return metas, places
+
+
+class Wound(NamedTuple):
+    """Bytes to be changed: in the stamped offset of some batch, or anywhere."""
+
+    where: int
+    mask: int
+    length: int
+    is_stamp: bool
+
+    def place(self, places: Places) -> tuple[int, int]:
+        if self.is_stamp:
+            start = places[self.where % len(places)][0] + 8
+            return start, start + 1
+        start = 64 + self.where % (places[-1][1] - 64)
+        return start, min(start + self.length, places[-1][1])
+
+
+def inflict(data: bytearray, wounds: list[Wound], places: Places, *, is_cut: bool) -> set[int]:
+    """Damage the file; the numbers of the batches that were touched, or precede a changed offset."""
+    touched: set[int] = set()
+    for wound in wounds:
+        start, stop = wound.place(places)
+        for at in range(start, stop):
+            data[at] ^= wound.mask
+        for number, (first, end) in enumerate(places):
+            if first < stop and start < end:
+                touched.add(number)
+            # Behind other damage only the next batch can vouch for an offset.
+            if wound.is_stamp and end <= start < end + 16:
+                touched.add(number)
+    if is_cut and wounds:
+        cut = wounds[0].place(places)[0]
+        del data[cut:]
+        touched |= {number for number, (_, end) in enumerate(places) if end > cut}
+    return touched
+
+
+def read_around_damage(world: World, metas: list[Any], bytes_max: int) -> dict[int, list[bytes]]:
+    """What is still served, by offset; every answer is a chunk or the range to skip."""
+    ledger = world.storage.open(1, 7, metas, metas[-1].end_offset)
+    served: dict[int, list[bytes]] = {}
+    first = 0
+    while first < ledger.end_offset:
+        result = world.read(ledger, first, bytes_max)
+        assert isinstance(result, Chunk | DamagedRange), result
+        assert result.first <= first < result.end
+        if isinstance(result, Chunk):
+            for buffer in result.buffers:
+                for batch in iter_batches(buffer):
+                    served[batch.base_offset] = batch.payloads()
+        first = result.end
+    return served
+
+
+@settings(max_examples=400)
+@given(
+    batches=st.lists(
+        st.lists(st.sampled_from([b"", b"DNRB", b"x" * 90, b"y" * 1500]), min_size=1, max_size=4),
+        min_size=1,
+        max_size=25,
+    ),
+    wounds=st.lists(
+        st.builds(
+            Wound, st.integers(0, 2**32), st.integers(1, 255), st.integers(1, 200), st.booleans()
+        ),
+        max_size=4,
+    ),
+    is_index_lost=st.booleans(),
+    is_cut=st.booleans(),
+    bytes_max=st.sampled_from([1, 5000, 1 << 20]),
+)
+def test_damage_costs_the_batches_it_touches_and_no_other(
+    batches: Batches, wounds: list[Wound], is_index_lost: bool, is_cut: bool, bytes_max: int
+) -> None:
+    store = MemoryLedgerStore()
+    metas, places = write(store, batches)
+    touched = inflict(store._data[REF], wounds, places, is_cut=is_cut)
+    if is_index_lost:
+        store._index.clear()
+    served = read_around_damage(World(store), metas, bytes_max)
+    offset = 0
+    for number, payloads in enumerate(batches):
+        if offset in served:
+            assert served.pop(offset) == payloads
+        else:
+            assert number in touched, "an untouched batch was lost"
+        offset += len(payloads)
+    assert served == {}, "a batch was served that was never written there"

@@ -13,7 +13,7 @@ package costs next to nothing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from danubius.errors import (
     BrokerUnavailable,
@@ -119,18 +119,20 @@ _HOMES: Final = {
 """Where the names live that are loaded on first use."""
 
 
-def __getattr__(name: str) -> Any:  # a module has attributes of many types
-    """Load a public name when it is first used, and keep it."""
-    if name == "blocking":
-        return import_module("danubius.blocking")
-    if name == "__version__":
-        return import_module("danubius.client.version").VERSION
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'danubius' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker takes the imports above, and finds misspelt names
+
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first used, and keep it."""
+        if name == "blocking":
+            return import_module("danubius.blocking")
+        if name == "__version__":
+            return import_module("danubius.client.version").VERSION
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'danubius' has no attribute {name!r}")
+        value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,8 @@
 
 Deliveries wait in a local queue that the credit bounds. Credit goes back when a delivery is handed to the application.
 Acknowledgements are gathered into ranges and leave at the end of the loop's turn, or a few milliseconds later when
-there were some just before. After a lost connection the queue is dropped: the broker delivers those messages again.
+there were some just before. Those that the broker did not confirm are sent again after a lost connection. The queue is
+dropped then: the broker delivers those messages again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Consumer:
         self._streak = 0
         self._acks = RangeGatherer()
         self._nacks: dict[int, RangeGatherer] = {}
-        self._unconfirmed: list[Range] = []
+        self._unconfirmed = 0
+        self._confirmed: asyncio.Future[None] | None = None
         self._flush_handle: asyncio.Handle | None = None
         self._flushed_s = 0.0
         self._error: DanubiusError | None = None
@@ -205,8 +207,8 @@ class Consumer:
     async def ack(self, message: Message | ReceivedBatch) -> None:
         """Acknowledge a message or a batch: it will not be delivered again.
 
-        Returns at once; acks leave together, a few milliseconds later at most. What was not yet sent when the
-        connection is lost is sent after the reconnect.
+        Returns at once; acks leave together, a few milliseconds later at most. What the broker has not confirmed when
+        the connection is lost is sent again after the reconnect; close() waits for the confirmation.
         """
         self.ack_nowait(message)
 
@@ -281,13 +283,26 @@ class Consumer:
         self._flushed_s = self._loop.time()
         ranges = self._acks.take()
         for start in range(0, len(ranges), RANGES_MAX):
-            self._unconfirmed = ranges[start : start + RANGES_MAX]
-            session.tell(Ack(self._handle, self._unconfirmed))
+            part = ranges[start : start + RANGES_MAX]
+            self._unconfirmed += 1
+            session.call(Ack(self._handle, part), partial(self._on_ack_reply, part))
         nacks, self._nacks = self._nacks, {}
         for delay_ms, gatherer in nacks.items():
             ranges = gatherer.take()
             for start in range(0, len(ranges), RANGES_MAX):
                 session.tell(Nack(self._handle, ranges[start : start + RANGES_MAX], delay_ms))
+
+    def _on_ack_reply(
+        self, ranges: list[Range], reply: AnyCommand | DanubiusError, _payload: memoryview
+    ) -> None:
+        self._unconfirmed -= 1
+        if isinstance(reply, DanubiusError) and reply.is_retryable and self._error is None:
+            for first, end in ranges:
+                self._acks.add_range(first, end)
+            if self._session is not None:
+                self._schedule_flush()
+        if not self._unconfirmed and self._confirmed is not None and not self._confirmed.done():
+            self._confirmed.set_result(None)
 
     # ------------------------------------------------------------ life
 
@@ -310,13 +325,12 @@ class Consumer:
         if session is None:
             return
         session.consumers.pop(handle, None)
-        replies = [self._loop.create_future()]
-        if self._unconfirmed:
-            # Acks are handled in order: once the last one is confirmed (again), all are.
-            replies.append(self._loop.create_future())
-            session.call(Ack(handle, self._unconfirmed), partial(_on_done, replies[1]))
-        session.call(CloseConsumer(handle), partial(_on_done, replies[0]))
-        await asyncio.wait(replies, timeout=_DETACH_TIMEOUT_S)
+        closed: asyncio.Future[None] = self._loop.create_future()
+        self._confirmed = self._loop.create_future()
+        if not self._unconfirmed:
+            self._confirmed.set_result(None)
+        session.call(CloseConsumer(handle), partial(_on_done, closed))
+        await asyncio.wait((self._confirmed, closed), timeout=_DETACH_TIMEOUT_S)
 
     async def __aenter__(self) -> Consumer:
         return self
@@ -374,7 +388,6 @@ class Consumer:
         self._session = None
         self._is_active = False
         self._nacks.clear()
-        self._unconfirmed = []
         self._drop_queue()
 
     def on_ended(self, error: DanubiusError) -> None:

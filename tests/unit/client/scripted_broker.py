@@ -1,0 +1,147 @@
+"""A broker that says what a test tells it to, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from danubius.runtime.net import StreamProtocol, listen
+from danubius.wire.commands import (
+    AnyCommand,
+    Command,
+    Done,
+    Goodbye,
+    Hello,
+    OpenProducer,
+    Ping,
+    Pong,
+    ProducerOpened,
+    Subscribe,
+    Subscribed,
+    Welcome,
+)
+from danubius.wire.connection import Connection
+from danubius.wire.states import ConnectionState, Role
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from danubius.wire.frame import Frame
+
+
+CommandT = TypeVar("CommandT", bound=Command)
+
+
+class Peer:
+    """One client's connection, seen by the scripted broker."""
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self._broker = broker
+        self._wire = Connection(Role.BROKER)
+        self.protocol = StreamProtocol(
+            self._wire,
+            self._on_frame,
+            on_closed=lambda _error: broker.forget(self),
+            on_protocol_error=broker.problems.append,
+            on_connected=lambda: broker.peers.append(self),
+        )
+
+    def send(self, command: AnyCommand, correlation: int = 0, payload: bytes = b"") -> None:
+        if self._wire.state is not ConnectionState.CLOSED:
+            self.protocol.write(
+                self._wire.send(command, correlation, (payload,) if payload else ())
+            )
+
+    def drop(self) -> None:
+        self.protocol.abort()
+
+    def _on_frame(self, frame: Frame) -> None:
+        self._broker.on_frame(self, frame)
+
+
+class ScriptedBroker:
+    """Answers the usual things by itself; a test's own handlers, one per command type, come first."""
+
+    def __init__(self) -> None:
+        self.peers: list[Peer] = []
+        self.problems: list[Exception] = []
+        self.received: list[Frame] = []
+        self.on: dict[type[AnyCommand], Callable[[Peer, Frame], None]] = {}
+        self.keepalive_ms = 10_000
+        self.epoch = 0
+        self.next_sequence = 0
+        self.handle = 0
+        self.url = ""
+        self._is_deserted = asyncio.Event()
+        self._arrived: list[tuple[type[AnyCommand], int, asyncio.Future[None]]] = []
+
+    def commands(self, kind: type[CommandT]) -> list[CommandT]:
+        return [frame.command for frame in self.received if isinstance(frame.command, kind)]
+
+    async def arrived(self, kind: type[AnyCommand], count: int = 1) -> None:
+        """Wait until as many commands of this type came, counted from the start."""
+        if len(self.commands(kind)) < count:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrived.append((kind, count, future))
+            await future
+
+    def forget(self, peer: Peer) -> None:
+        self.peers.remove(peer)
+        if not self.peers:
+            self._is_deserted.set()
+
+    async def deserted(self) -> None:
+        if self.peers:
+            self._is_deserted.clear()
+            await self._is_deserted.wait()
+
+    def on_frame(self, peer: Peer, frame: Frame) -> None:
+        self.received.append(frame)
+        handler = self.on.get(type(frame.command))
+        if handler is not None:
+            handler(peer, frame)
+        else:
+            self.answer(peer, frame)
+        for kind, count, future in self._arrived:
+            if not future.done() and len(self.commands(kind)) >= count:
+                future.set_result(None)
+
+    def answer(self, peer: Peer, frame: Frame) -> None:
+        command, correlation, _ = frame
+        match command:
+            case Hello():
+                peer.send(Welcome(1, "scripted", 1 << 24, 1 << 20, self.keepalive_ms))
+            case Ping():
+                peer.send(Pong(), correlation)
+            case OpenProducer(resume_epoch=resume_epoch):
+                self.handle += 1
+                if not resume_epoch:
+                    self.epoch += 1
+                    self.next_sequence = 0
+                peer.send(
+                    ProducerOpened(self.handle, 7, self.epoch, self.next_sequence), correlation
+                )
+            case Subscribe():
+                self.handle += 1
+                peer.send(Subscribed(self.handle, True), correlation)
+            case Goodbye():
+                peer.protocol.close()
+            case _:
+                if correlation:
+                    peer.send(Done(), correlation)
+
+
+@asynccontextmanager
+async def serve() -> AsyncGenerator[ScriptedBroker]:
+    broker = ScriptedBroker()
+    listener = await listen("127.0.0.1", 0, lambda: Peer(broker).protocol)
+    broker.url = f"danube://127.0.0.1:{listener.port}"
+    try:
+        yield broker
+    finally:
+        listener.close()
+        for peer in list(broker.peers):
+            peer.drop()
+        await broker.deserted()
+    assert broker.problems == []

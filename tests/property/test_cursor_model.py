@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeMap, RangeSet
 from danubius.errors import DanubiusError
-from hypothesis import given
-from hypothesis import strategies as st
 
 Range = tuple[int, int]
 
@@ -66,9 +67,7 @@ def test_range_map_is_a_dict(steps: list[tuple[bool, Range, int]], probe: Range)
 
 
 @given(offsets, st.lists(st.lists(ranges, max_size=4), max_size=20), ranges)
-def test_cursor_is_a_set_that_only_grows(
-    floor: int, acks: list[list[Range]], probe: Range
-) -> None:
+def test_cursor_is_a_set_that_only_grows(floor: int, acks: list[list[Range]], probe: Range) -> None:
     cursor, model = Cursor(floor), set(range(floor))
     for group in acks:
         floor_before = cursor.floor

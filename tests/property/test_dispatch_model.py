@@ -10,6 +10,17 @@ import itertools
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
 from danubius.ack.core.cursor import Cursor
 from danubius.dispatch.core.effects import (
     AckAdvanced,
@@ -38,16 +49,6 @@ from danubius.dispatch.core.events import (
 from danubius.dispatch.core.limits import WindowLimits
 from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.model.subscription import SubscriptionType
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 
 LIMITS = WindowLimits(
     unacked_messages_max=24,

@@ -48,11 +48,14 @@ class BrokerProcess:
         return self._process.pid
 
     def __enter__(self) -> BrokerProcess:
+        # SIGTERM would end this process without unwinding, and leave the child behind.
+        self._old_sigterm = signal.signal(signal.SIGTERM, signal.default_int_handler)
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        signal.signal(signal.SIGTERM, self._old_sigterm)
 
     def start(self, *, timeout_s: float = 60.0) -> None:
         """Start the child and wait for its ready line."""

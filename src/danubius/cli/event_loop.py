@@ -15,7 +15,10 @@ def run_async(
     main: Coroutine[Any, Any, T],
 ) -> T:  # Any: what a coroutine yields is the loop's affair
     try:
-        import uvloop
-    except ModuleNotFoundError:
-        return asyncio.run(main)
-    return uvloop.run(main)
+        try:
+            import uvloop
+        except ModuleNotFoundError:
+            return asyncio.run(main)
+        return uvloop.run(main)
+    finally:
+        main.close()  # a signal may come before the loop has taken it; otherwise this does nothing

@@ -2,12 +2,13 @@
 
 Everything here is synchronous and runs on the loop's thread; there is no task. Callbacks may call
 the pump again at any time: events queue up and are handled by the outermost call, so a log that
-answers at once costs a turn of a loop, not a stack frame.
+answers at once costs a turn of a loop, not a stack frame. A consumer with much credit and a long
+backlog in memory gets it in turns of a few milliseconds, so that the others get theirs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from danubius.dispatch.chunk import ChunkCutter
 from danubius.dispatch.core.effects import (
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
     from danubius.dispatch.chunk import Buffer, Chunk
     from danubius.dispatch.core.subscription import SubscriptionCore
+
+
+TURN_NS: Final = 5_000_000
+"""After this long a pump lets others run before it reads on."""
 
 
 class Log(Protocol):
@@ -98,6 +103,7 @@ class Pump:
         "_on_dropped",
         "_outlets",
         "_timer",
+        "_turn",
         "skip_damaged",
     )
 
@@ -124,6 +130,8 @@ class Pump:
         self._asked: Read | None = None
         self._chunk: ChunkCutter | None = None
         self._timer: Timer | None = None
+        self._turn: Timer | None = None
+        """Set while the pump lets others run before it reads on."""
         self._is_running = False
         self._is_closed = False
 
@@ -188,9 +196,10 @@ class Pump:
         self._is_closed = True
         self._events.clear()
         self._chunk = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._turn):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._turn = None
         outlets, self._outlets = self._outlets, {}
         if error is not None:
             for outlet in outlets.values():
@@ -208,6 +217,7 @@ class Pump:
         if self._is_running:
             return
         self._is_running = True
+        turn_end_ns = self._now_ns() + TURN_NS
         try:
             while not self._is_closed:
                 events, self._events = self._events, []
@@ -216,7 +226,13 @@ class Pump:
                 if self._events:
                     continue
                 self._chunk = None
-                for effect in self._core.poll(self._now_ns()):
+                now_ns = self._now_ns()
+                if self._turn is not None:
+                    return
+                if now_ns > turn_end_ns:
+                    self._turn = self._call_at(now_ns, self._on_turn)
+                    return
+                for effect in self._core.poll(now_ns):
                     self._perform(effect)
                 if not self._events:
                     return
@@ -264,6 +280,10 @@ class Pump:
             )
 
     # ------------------------------------------------------------ answers
+
+    def _on_turn(self) -> None:
+        self._turn = None
+        self._run()
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from danubius.ack.core.cursor import Cursor
 from danubius.dispatch.chunk import ChunkCutter
 from danubius.dispatch.core.subscription import SubscriptionCore
-from danubius.dispatch.pump import Pump
+from danubius.dispatch.pump import TURN_NS, Pump
 from danubius.errors import (
     ConsumerReplaced,
     DanubiusError,
@@ -159,7 +159,7 @@ class Bench:
 
     def ring(self) -> None:
         alarm = self.alarms.pop()
-        self.now_ns = alarm.when_ns
+        self.now_ns = max(self.now_ns, alarm.when_ns)
         alarm.callback()
 
     def _call_at(self, when_ns: int, callback: Callable[[], None]) -> Alarm:
@@ -225,6 +225,27 @@ def test_a_connection_that_fills_up_during_a_delivery_costs_no_read_in_vain() ->
     bench.pump.grant(1, MANY, MANY)
     assert inbox.offsets == [0, 1, 2]
     assert len(bench.log.reads) == 1
+
+
+def test_a_long_backlog_is_delivered_in_turns() -> None:
+    bench = Bench(numbers=30)
+    inbox = bench.join(1, credit=0)
+    for _ in range(2):
+        bench.log.publish([bytes(3 * MIB)])
+
+    def spend_time() -> None:
+        bench.now_ns += TURN_NS + 1
+
+    inbox.on_deliver = spend_time
+    bench.pump.extended(32)
+    bench.pump.grant(1, MANY, MANY)
+    turns = 0
+    while bench.alarms:
+        assert len(inbox.frames) == turns + 1, "one chunk a turn, then the others run"
+        turns += 1
+        bench.ring()
+    assert turns == 2
+    assert inbox.offsets == list(range(32))
 
 
 def test_a_late_answer_finds_its_way_and_events_in_between_count() -> None:

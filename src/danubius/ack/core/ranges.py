@@ -22,19 +22,15 @@ Range = tuple[int, int]
 class RangeSet:
     """A set of offsets, kept as sorted ranges that neither overlap nor touch."""
 
-    __slots__ = ("_count", "_ends", "_firsts")
+    __slots__ = ("_ends", "_firsts", "count")
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
-        self._count = 0
+        self.count = 0
+        """How many offsets are in the set; to be read, never changed."""
         for first, end in ranges:
             self.add(first, end)
-
-    @property
-    def count(self) -> int:
-        """How many offsets are in the set."""
-        return self._count
 
     def __len__(self) -> int:
         """How many ranges the set is made of."""
@@ -59,10 +55,10 @@ class RangeSet:
         if low < high:
             merged_first = min(first, self._firsts[low])
             merged_end = max(end, self._ends[high - 1])
-            self._count -= sum(self._ends[low:high]) - sum(self._firsts[low:high])
+            self.count -= sum(self._ends[low:high]) - sum(self._firsts[low:high])
         self._firsts[low:high] = [merged_first]
         self._ends[low:high] = [merged_end]
-        self._count += merged_end - merged_first
+        self.count += merged_end - merged_first
 
     def remove(self, first: int, end: int) -> None:
         if first >= end:
@@ -72,7 +68,7 @@ class RangeSet:
         if low >= high:
             return
         left_first, right_end = self._firsts[low], self._ends[high - 1]
-        self._count -= sum(self._ends[low:high]) - sum(self._firsts[low:high])
+        self.count -= sum(self._ends[low:high]) - sum(self._firsts[low:high])
         rest: list[Range] = []
         if left_first < first:
             rest.append((left_first, first))
@@ -80,7 +76,7 @@ class RangeSet:
             rest.append((end, right_end))
         self._firsts[low:high] = [one for one, _ in rest]
         self._ends[low:high] = [one for _, one in rest]
-        self._count += sum(one_end - one_first for one_first, one_end in rest)
+        self.count += sum(one_end - one_first for one_first, one_end in rest)
 
     def intersect(self, first: int, end: int) -> list[Range]:
         """The parts of [first, end) that are in the set."""
@@ -116,7 +112,7 @@ class RangeSet:
         assert all(end < first for end, first in zip(self._ends, self._firsts[1:], strict=False)), (
             "ranges overlap or touch"
         )
-        assert self._count == sum(end - first for first, end in self)
+        assert self.count == sum(end - first for first, end in self)
 
 
 class Segment(NamedTuple, Generic[V]):
@@ -134,18 +130,14 @@ class Segment(NamedTuple, Generic[V]):
 class RangeMap(Generic[V]):
     """A map from offsets to values, kept as sorted ranges of equal value."""
 
-    __slots__ = ("_count", "_ends", "_firsts", "_values")
+    __slots__ = ("_ends", "_firsts", "_values", "count")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
         self._values: list[V] = []
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """How many offsets have a value."""
-        return self._count
+        self.count = 0
+        """How many offsets have a value; to be read, never changed."""
 
     def __len__(self) -> int:
         """How many ranges the map is made of."""
@@ -161,7 +153,7 @@ class RangeMap(Generic[V]):
         size = len(self._firsts)
         assert at == 0 or self._ends[at - 1] <= first, "the range below overlaps"
         assert at == size or end <= self._firsts[at], "the range above overlaps"
-        self._count += end - first
+        self.count += end - first
         joins_below = at > 0 and self._ends[at - 1] == first and self._values[at - 1] == value
         joins_above = at < size and self._firsts[at] == end and self._values[at] == value
         if joins_below and joins_above:
@@ -190,7 +182,7 @@ class RangeMap(Generic[V]):
             self._insert(low, end, right_end, right_value)
         if left_first < first:
             self._insert(low, left_first, first, left_value)
-        self._count -= sum(one.end - one.first for one in taken)
+        self.count -= sum(one.end - one.first for one in taken)
         return taken
 
     def overlap(self, first: int, end: int) -> list[Segment[V]]:
@@ -217,7 +209,7 @@ class RangeMap(Generic[V]):
                 touches = before.end == one.first
                 assert not touches or before.value != one.value, "equal neighbours are one range"
             before = one
-        assert self._count == sum(one.length for one in self)
+        assert self.count == sum(one.length for one in self)
 
     def _insert(self, at: int, first: int, end: int, value: V) -> None:
         self._firsts.insert(at, first)

@@ -21,27 +21,19 @@ class Delayed(NamedTuple):
 class Redelivery:
     """Ranges that come again, with the number of times they were delivered already."""
 
-    __slots__ = ("_deadlines", "_delayed", "_ready")
+    __slots__ = ("_deadlines", "delayed", "ready")
 
     def __init__(self) -> None:
-        self._ready: RangeMap[int] = RangeMap()
-        self._delayed: RangeMap[Delayed] = RangeMap()
+        self.ready: RangeMap[int] = RangeMap()
+        """Ranges that may go at once, with their attempts; to be read, never changed."""
+        self.delayed: RangeMap[Delayed] = RangeMap()
+        """Ranges that may not go yet; to be read, never changed."""
         self._deadlines = Deadlines()
 
     @property
     def count(self) -> int:
         """Messages that wait, ready or not."""
-        return self._ready.count + self._delayed.count
-
-    @property
-    def ready(self) -> RangeMap[int]:
-        """Ranges that may go at once, with their attempts; to be read, never changed."""
-        return self._ready
-
-    @property
-    def delayed(self) -> RangeMap[Delayed]:
-        """Ranges that may not go yet; to be read, never changed."""
-        return self._delayed
+        return self.ready.count + self.delayed.count
 
     @property
     def next_due_ns(self) -> int | None:
@@ -50,35 +42,35 @@ class Redelivery:
 
     def add(self, first: int, end: int, attempts: int) -> None:
         """Let a range come again at once."""
-        self._ready.put(first, end, attempts)
+        self.ready.put(first, end, attempts)
 
     def add_delayed(self, first: int, end: int, attempts: int, due_ns: int) -> None:
         """Let a range come again at a time to come."""
-        self._delayed.put(first, end, Delayed(due_ns, attempts))
+        self.delayed.put(first, end, Delayed(due_ns, attempts))
         self._deadlines.push(due_ns, first, end)
-        if self._deadlines.is_bloated(len(self._delayed)):
-            self._deadlines.compact((one.value.due_ns, one.first, one.end) for one in self._delayed)
+        if self._deadlines.is_bloated(len(self.delayed)):
+            self._deadlines.compact((one.value.due_ns, one.first, one.end) for one in self.delayed)
 
     def release(self, now_ns: int) -> None:
         """Make ready what has waited long enough."""
         for first, end in self._deadlines.pop_due(now_ns):
-            for one in self._delayed.overlap(first, end):
+            for one in self.delayed.overlap(first, end):
                 if one.value.due_ns <= now_ns:
-                    self._delayed.cut(one.first, one.end)
-                    self._ready.put(one.first, one.end, one.value.attempts)
+                    self.delayed.cut(one.first, one.end)
+                    self.ready.put(one.first, one.end, one.value.attempts)
 
     def remove(self, first: int, end: int) -> int:
         """Forget a range, ready or not, and return how many messages of it were waiting."""
         before = self.count
-        self._ready.cut(first, end)
-        self._delayed.cut(first, end)
+        self.ready.cut(first, end)
+        self.delayed.cut(first, end)
         return before - self.count
 
     def lowest_ready(self) -> Segment[int] | None:
-        return self._ready.lowest()
+        return self.ready.lowest()
 
     def check(self) -> None:
-        self._ready.check()
-        self._delayed.check()
-        for one in self._ready:
-            assert not self._delayed.overlap(one.first, one.end), "ready and delayed at once"
+        self.ready.check()
+        self.delayed.check()
+        for one in self.ready:
+            assert not self.delayed.overlap(one.first, one.end), "ready and delayed at once"

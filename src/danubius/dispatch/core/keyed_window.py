@@ -37,10 +37,12 @@ _SLACK: Final = 64
 class _Key:
     """One key with open messages."""
 
-    __slots__ = ("due_ns", "flying", "held", "holder", "key_hash")
+    __slots__ = ("due_ns", "flying", "held", "holder", "key_hash", "owner")
 
-    def __init__(self, key_hash: int) -> None:
+    def __init__(self, key_hash: int, owner: Consumer) -> None:
         self.key_hash = key_hash
+        self.owner = owner
+        """Whom the ring names; out of date only while nobody is there."""
         self.holder: int | None = None
         """The consumer that has all the flying messages; None if and only if there are none."""
         self.flying = 0
@@ -221,6 +223,7 @@ class KeyedWindow:
         self._ready = {one.consumer_id: [] for one in self._selector.active()}
         if self._ready:
             for key in self._keys.values():
+                key.owner = self._selector.owner_of(key.key_hash)
                 self._offer(key)
 
     def check(self, end: int) -> None:
@@ -249,9 +252,10 @@ class KeyedWindow:
         assert (key.holder is None) == (key.flying == 0)
         assert all(flying[offset] == key.holder for offset in mine), "a key flies at two consumers"
         assert not key.due_ns or key.held, "a key waits for nothing"
-        if self._may_go(key) and self._ready:
-            entry = (key.held[0], key.key_hash)
-            assert entry in self._ready[self._selector.owner_of(key.key_hash).consumer_id]
+        if self._ready:
+            assert key.owner is self._selector.owner_of(key.key_hash)
+        if self._may_go(key):
+            assert (key.held[0], key.key_hash) in self._ready[key.owner.consumer_id]
 
     # ------------------------------------------------------------ out
 
@@ -296,8 +300,8 @@ class KeyedWindow:
         """Deliver a new message, or hold it."""
         key = self._keys.get(key_hash)
         if key is None:
-            key = self._keys[key_hash] = _Key(key_hash)
-        owner = self._selector.owner_of(key_hash)
+            key = self._keys[key_hash] = _Key(key_hash, self._selector.owner_of(key_hash))
+        owner = key.owner
         is_free = not key.held and (key.holder is None or key.holder == owner.consumer_id)
         if is_free and owner.consumer_id in load.able:
             self._fly(key, offset, load, owner)
@@ -384,15 +388,13 @@ class KeyedWindow:
     def _may_go(self, key: _Key) -> bool:
         if not key.held or key.due_ns or not self._ready:
             return False
-        return key.holder is None or (
-            key.holder == self._selector.owner_of(key.key_hash).consumer_id
-        )
+        return key.holder is None or key.holder == key.owner.consumer_id
 
     def _offer(self, key: _Key) -> None:
         """Let the key's owner know of it, if it may go."""
         if not self._may_go(key):
             return
-        heap = self._ready[self._selector.owner_of(key.key_hash).consumer_id]
+        heap = self._ready[key.owner.consumer_id]
         heappush(heap, (key.held[0], key.key_hash))
         if len(heap) > 2 * len(self._keys) + _SLACK:
             heap[:] = sorted(set(filter(self._is_true, heap)))

@@ -68,6 +68,7 @@ class SubscriptionCore:
         "_message_bytes",
         "_open_bytes",
         "_open_max",
+        "_read_max",
         "_reading",
         "_retry_ns",
         "_selector",
@@ -100,11 +101,13 @@ class SubscriptionCore:
             held_max = limits.held_messages_max
             self._window = KeyedWindow(cursor, keys, auto_ack=auto_ack, held_max=held_max)
             self._open_max = min(limits.keyed_messages_max, limits.unacked_messages_max)
+            self._read_max = min(limits.keyed_read_bytes_max, limits.read_bytes_max)
         else:
             runs = run_selector(kind)
             self._selector = runs
             self._window = RunWindow(cursor, runs, auto_ack=auto_ack)
             self._open_max = limits.unacked_messages_max
+            self._read_max = limits.read_bytes_max
         self._reading: Read | None = None
         self._failures = 0
         self._retry_ns: int | None = None
@@ -172,8 +175,9 @@ class SubscriptionCore:
         if read is not None:
             self._reading = read
             effects.append(read)
-        times = (self._window.next_due_ns, self._retry_ns)
-        wake_ns = min((one for one in times if one is not None), default=None)
+        wake_ns = self._window.next_due_ns
+        if self._retry_ns is not None and (wake_ns is None or self._retry_ns < wake_ns):
+            wake_ns = self._retry_ns
         if wake_ns is not None and (self._armed_ns is None or wake_ns < self._armed_ns):
             self._armed_ns = wake_ns
             effects.append(WakeAt(wake_ns))
@@ -274,13 +278,13 @@ class SubscriptionCore:
             return None
         if self._retry_ns is not None and now_ns < self._retry_ns:
             return None
-        able = [one for one in self._selector.active() if one.has_room]
-        if not able:
-            return None
         wanted = self._window.wanted(self._end, may_open=self._may_open)
         if wanted is None:
             return None
-        bytes_max = min(self._limits.read_bytes_max, sum(one.bytes for one in able))
+        able = [one for one in self._selector.active() if one.has_room]
+        if not able:
+            return None
+        bytes_max = min(self._read_max, sum(one.bytes for one in able))
         if self._message_bytes:
             messages = min(wanted.messages, sum(one.messages for one in able))
             bytes_max = min(bytes_max, messages * self._message_bytes)

@@ -106,7 +106,8 @@ class RunWindow:
 
     @property
     def open_messages(self) -> int:
-        return self._flights.count + self._redelivery.count
+        waiting = self._redelivery
+        return self._flights.ranges.count + waiting.ready.count + waiting.delayed.count
 
     @property
     def in_flight(self) -> int:
@@ -114,8 +115,10 @@ class RunWindow:
 
     @property
     def next_due_ns(self) -> int | None:
-        times = (self._flights.next_due_ns, self._redelivery.next_due_ns)
-        return min((one for one in times if one is not None), default=None)
+        flight_ns, delay_ns = self._flights.next_due_ns, self._redelivery.next_due_ns
+        if flight_ns is None or delay_ns is None:
+            return delay_ns if flight_ns is None else flight_ns
+        return min(flight_ns, delay_ns)
 
     def wanted(self, end: int, *, may_open: bool) -> Wanted | None:
         ready = self._redelivery.lowest_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,8 @@ class Standalone:
         self._broker_config = broker_config or BrokerConfig()
         self._ledger_config = ledger_config or _ledger_config(options.cache_bytes)
         self._journal_config = journal_config or JournalConfig()
+        self._running = contextlib.ExitStack()
+        """What is to be ended, the last started first."""
         self._directory: DataDirectory
         self._journal: Journal
         self._ledgers: LedgerStorage
@@ -76,11 +79,13 @@ class Standalone:
         self._directory = DataDirectory.open(
             self._options.data_dir, self._files, f"broker-{uuid.uuid4().hex[:12]}"
         )
+        self._running.callback(self._directory.release)
         try:
             await self._recover(loop)
             await self._listen(loop)
         except BaseException:
-            self._directory.release()
+            # Threads that are left running would keep the process from ending.
+            self._running.close()
             raise
 
     async def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -92,6 +97,7 @@ class Standalone:
         self._journal = Journal(self._journal_config, self._files, directory.journal)
         store = LocalLedgerStore(self._files, directory.ledgers)
         self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock)
+        self._running.callback(self._ledgers.close)
         snapshots = SnapshotStore(self._files, directory.snapshots)
         self.broker = Broker(
             self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
@@ -99,8 +105,10 @@ class Standalone:
         self._ledgers.on_relieved = self.broker.pressure.relieve
         position = await Recovery(self.broker, snapshots).run()
         self._journal.start(post, self.broker.on_committed, self.broker.on_failed)
+        self._running.callback(self._journal.close)
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
+        self._running.callback(self._checkpointer.stop)
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
@@ -139,10 +147,7 @@ class Standalone:
         await self._wait_for_connections()
         self.broker.acks.write()
         await self._last_checkpoint()
-        self._checkpointer.stop()
-        self._journal.close()
-        self._ledgers.close()
-        self._directory.release()
+        self._running.close()
         log.info("stopped")
 
     async def abandon(self) -> None:
@@ -150,10 +155,7 @@ class Standalone:
         self.edge.close()
         if self._http is not None:
             await self._http.shutdown()
-        self._checkpointer.stop()
-        self._journal.close()
-        self._ledgers.close()
-        self._directory.release()
+        self._running.close()
 
     async def _wait_for_connections(self) -> None:
         try:

@@ -35,7 +35,7 @@ class LossyProxy:
     def __init__(self, broker_port: int) -> None:
         self._broker_port = broker_port
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self.port = 0
         self._ending = asyncio.Event()
         self._running = 0
         self._idle = asyncio.Event()
@@ -45,11 +45,11 @@ class LossyProxy:
 
     @property
     def url(self) -> str:
-        return f"danube://127.0.0.1:{self._port}"
+        return f"danube://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> LossyProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(

@@ -235,12 +235,12 @@ async def test_shared_redelivers_a_lost_consumers_messages_to_the_others(
         async with client.consumer(
             topic, subscription="s", type="shared", start="earliest"
         ) as stays:
-            async with danubius.connect(broker.url) as lost_client:
-                lost = lost_client.consumer(topic, subscription="s", type="shared", name="lost")
-                async with lost:
-                    await fill(client, topic, 100)
-                    held = await take(lost, 1)
-                    assert held
+            async with (
+                danubius.connect(broker.url) as lost_client,
+                lost_client.consumer(topic, subscription="s", type="shared", name="lost") as lost,
+            ):
+                await fill(client, topic, 100)
+                held = await take(lost, 1)
             [received] = await collect([stays], 100)
     assert sorted(m.offset for m in received) == list(range(100))
     assert held[0].offset in {m.offset for m in received if m.redelivery_count == 1}

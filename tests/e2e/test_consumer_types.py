@@ -77,8 +77,7 @@ async def test_exclusive_half_open_consumer_never_blocks(broker: BrokerProcess, 
         danubius.connect(proxy.url) as lost,
     ):
         await client.create_topic(topic)
-        consumer = lost.consumer(topic, subscription="s", name="lost")
-        await consumer.__aenter__()
+        await lost.consumer(topic, subscription="s", name="lost")
         proxy.freeze()
         await enter_within(client, topic, min(limit, 15.0))
         proxy.cut()
@@ -174,16 +173,16 @@ async def test_failover_goes_through_all_standbys_in_order_of_arrival(
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         consumers: list[Consumer] = []
         for number in range(4):
-            consumer = client.consumer(
+            consumer = await client.consumer(
                 topic, subscription="s", type="failover", start="earliest", name=f"n{9 - number}"
             )
-            consumers.append(await consumer.__aenter__())
+            consumers.append(consumer)
         for number, consumer in enumerate(consumers):
             await producer.send(b"%d" % number)
             [message] = await take(consumer, 1, within_s=1.0)
             assert message.payload == b"%d" % number
             await consumer.ack(message)
-            await consumer.__aexit__(None, None, None)
+            await consumer.close()
 
 
 async def test_failover_order_holds_over_many_promotions(broker: BrokerProcess, topic: str) -> None:
@@ -192,10 +191,9 @@ async def test_failover_order_holds_over_many_promotions(broker: BrokerProcess, 
     dice = random.Random(7)
     first_seen: list[int] = []
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
-        current = client.consumer(
+        current = await client.consumer(
             topic, subscription="s", type="failover", start="earliest", name="n0"
         )
-        await current.__aenter__()
 
         async def send() -> None:
             for at in range(0, total, 20):
@@ -206,10 +204,9 @@ async def test_failover_order_holds_over_many_promotions(broker: BrokerProcess, 
             number = 0
             while len(first_seen) < total:
                 number += 1
-                standby = client.consumer(
+                standby = await client.consumer(
                     topic, subscription="s", type="failover", name=f"n{number}"
                 )
-                await standby.__aenter__()
                 for _ in range(dice.randrange(1, 400)):
                     if len(first_seen) == total:
                         break
@@ -218,9 +215,9 @@ async def test_failover_order_holds_over_many_promotions(broker: BrokerProcess, 
                         first_seen.append(message.offset)
                     if dice.random() < 0.8:
                         await current.ack_cumulative(message)
-                await current.__aexit__(None, None, None)
+                await current.close()
                 current = standby
-        await current.__aexit__(None, None, None)
+        await current.close()
     assert first_seen == list(range(total))
 
 

@@ -49,6 +49,7 @@ async def test_reliable_delivers_everything_once_without_faults(
     """Every type delivers all; exclusive and failover in order; key-shared in order per key, to one consumer."""
     consumer_count = 1 if kind == "exclusive" else 3
     async with danubius.connect(broker.url) as client, AsyncExitStack() as stack:
+        await client.create_topic(topic)
         consumers = [
             await stack.enter_async_context(
                 client.consumer(
@@ -230,6 +231,7 @@ async def test_slow_consumer_of_non_reliable_loses_the_oldest_and_it_is_counted(
 async def test_subscriptions_are_independent(broker: BrokerProcess, topic: str) -> None:
     """Each of several subscriptions gets every message, whatever the others acknowledge."""
     async with danubius.connect(broker.url) as client, AsyncExitStack() as stack:
+        await client.create_topic(topic)
         consumers = [
             await stack.enter_async_context(
                 client.consumer(topic, subscription=f"s-{kind}", type=kind, start="earliest")
@@ -259,8 +261,8 @@ async def test_window_never_throttles_a_healthy_consumer(broker: BrokerProcess, 
     """100,000 delivered and unacknowledged messages do not stop the flow."""
     async with (
         danubius.connect(broker.url) as client,
-        client.consumer(topic, subscription="s", start="earliest") as consumer,
         client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
     ):
         await producer.send_many([b"x" * 100] * 100_000)
         seen = 0

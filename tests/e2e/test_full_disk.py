@@ -7,17 +7,20 @@ import resource
 import shutil
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 import danubius
+from danubius.errors import Retry
+from danubius.wire.commands import Opcode
+from e2e.raw_wire import RawPeer, RawProducer
 from e2e.traffic import collect, payloads, read_all, take
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 STORAGE_FULL = 502
 STORAGE_FAILED = 503
+DEADLINE_EXCEEDED = 504
 
 
 @contextmanager
@@ -68,16 +72,52 @@ def fill(directory: Path) -> Path:
             return filler
 
 
+def assert_clear_and_retryable(error: danubius.DanubiusError, reason: str) -> None:
+    """The client retried until its deadline: it says what the trouble was, and that trying again may help."""
+    assert error.code in {STORAGE_FULL, STORAGE_FAILED, DEADLINE_EXCEEDED}
+    assert error.is_retryable
+    assert reason in str(error)
+
+
+class Impatient:
+    """A producer without retries, which sees the broker's own answers."""
+
+    def __init__(self, producer: RawProducer) -> None:
+        self._producer = producer
+
+    async def refused(self, code: int) -> None:
+        answer = await self._producer.produce([b"x" * 1000], self._producer.next_sequence)
+        assert answer.opcode == Opcode.ERROR
+        assert answer.fields[0] == code, answer
+        assert answer.fields[2] == Retry.AFTER_WAIT
+
+    async def accepted(self) -> None:
+        answer = await self._producer.produce([b"x" * 1000], self._producer.next_sequence)
+        assert answer.opcode == Opcode.PRODUCED, answer
+        self._producer.next_sequence += 1
+
+
+@asynccontextmanager
+async def impatient(broker: BrokerProcess, topic: str) -> AsyncGenerator[Impatient]:
+    async with RawPeer(broker.port) as peer:
+        await peer.hello()
+        producer = Impatient(await peer.open_producer(f"{topic}-impatient", "impatient"))
+        await producer.accepted()
+        yield producer
+
+
 @pytest.mark.timeout(60)
 async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -> None:
     """Publishes fail with a retryable storage error; reads, live topics and old messages go on; then it recovers."""
     broker = start_broker()
     live = f"{topic}-live"
-    async with danubius.connect(broker.url) as client:
+    async with danubius.connect(broker.url) as client, impatient(broker, topic) as raw:
         async with client.producer(topic, send_timeout=1.0, name="writer") as producer:
             for number in range(20):
                 await producer.send(b"acknowledged %d" % number)
             acked = [b"acknowledged %d" % number for number in range(20)]
+            async with client.consumer(topic, subscription="s", start="earliest"):
+                pass  # Its place is stored before the disk fails; a new one could not be.
             async with (
                 client.producer(live, dispatch="non-reliable") as live_producer,
                 client.consumer(live, subscription="s") as live_consumer,
@@ -85,17 +125,16 @@ async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -
                 with failing_writes(broker):
                     with pytest.raises(danubius.DanubiusError) as caught:
                         await producer.send(b"refused")
-                    assert caught.value.code in {STORAGE_FULL, STORAGE_FAILED}, caught.value
-                    assert caught.value.is_retryable
+                    assert_clear_and_retryable(caught.value, "File too large")
+                    await raw.refused(STORAGE_FAILED)
                     assert payloads(await read_all(client, topic)) == acked
                     await live_producer.send(b"live")
                     assert payloads(await take(live_consumer, 1)) == [b"live"]
-                    async with client.consumer(
-                        topic, subscription="s", start="earliest"
-                    ) as consumer:
+                    async with client.consumer(topic, subscription="s") as consumer:
                         assert payloads(await take(consumer, 20)) == acked
         async with client.producer(topic, name="writer", send_timeout=20.0) as producer:
             receipts = [await producer.send(b"after %d" % number) for number in range(10)]
+        await raw.accepted()
         stored = payloads(await read_all(client, topic))
     assert [stored[receipt.offset] for receipt in receipts] == [b"after %d" % n for n in range(10)]
     assert stored[:20] == acked
@@ -125,15 +164,28 @@ async def test_producer_waits_out_a_short_failure(start_broker: StartBroker, top
     assert payloads(messages) == [b"before", *(b"during %d" % number for number in range(5))]
 
 
+async def test_many_refused_publishes_leave_no_debt(start_broker: StartBroker, topic: str) -> None:
+    """However often a publisher tried in vain, the first try after the repair succeeds."""
+    broker = start_broker()
+    async with impatient(broker, topic) as raw:
+        with failing_writes(broker):
+            for _ in range(40):
+                await raw.refused(STORAGE_FAILED)
+        await raw.accepted()
+        await raw.accepted()
+
+
 @pytest.mark.timeout(90)
 async def test_full_disk_is_survived(start_broker: StartBroker, topic: str) -> None:
     """ENOSPC itself: StorageFull for publishers, reading goes on, and everything recovers when there is room."""
     with small_disk(512) as disk:
         broker = start_broker(data_dir=disk / "data")
-        async with danubius.connect(broker.url) as client:
+        async with danubius.connect(broker.url) as client, impatient(broker, topic) as raw:
             async with client.producer(topic, send_timeout=2.0) as producer:
                 first = [b"first %d" % number for number in range(100)]
                 await producer.send_many(first)
+                async with client.consumer(topic, subscription="s", start="earliest"):
+                    pass  # Its place is stored before the disk is full; a new one could not be.
                 filler = fill(disk)
                 stored = list(first)
                 with pytest.raises(danubius.DanubiusError) as caught:
@@ -141,15 +193,16 @@ async def test_full_disk_is_survived(start_broker: StartBroker, topic: str) -> N
                         payload = b"%d " % number + bytes(MIB)
                         await producer.send(payload)
                         stored.append(payload)
-                assert caught.value.code == STORAGE_FULL, caught.value
-                assert caught.value.is_retryable
-                async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+                assert_clear_and_retryable(caught.value, "No space left")
+                await raw.refused(STORAGE_FULL)
+                async with client.consumer(topic, subscription="s") as consumer:
                     [received] = await collect([consumer], len(stored), is_acking=False)
                 assert payloads(received)[: len(stored)] == stored
                 assert broker.is_running
                 filler.unlink()
             async with client.producer(topic, send_timeout=30.0) as producer:
                 receipt = await producer.send(b"there is room again")
+            await raw.accepted()
             messages = await read_all(client, topic)
         assert payloads(messages)[: len(stored)] == stored
         assert messages[receipt.offset].payload == b"there is room again"

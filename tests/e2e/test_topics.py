@@ -221,11 +221,11 @@ async def test_resolve_offset(broker: BrokerProcess, topic: str) -> None:
             for payload in numbered(10):
                 await producer.send(payload)
         everything = await read_all(client, topic)
-        assert (await client.resolve_offset(topic, "earliest")).offset == 0
-        assert (await client.resolve_offset(topic, "latest")).offset == 10
+        assert await client.resolve_offset(topic, "earliest") == 0
+        assert await client.resolve_offset(topic, "latest") == 10
         time = everything[6].publish_time
         expected = next(m.offset for m in everything if m.publish_time >= time)
-        assert (await client.resolve_offset(topic, time)).offset == expected
+        assert await client.resolve_offset(topic, time) == expected
 
 
 async def test_lookup_names_this_broker(broker: BrokerProcess, topic: str) -> None:

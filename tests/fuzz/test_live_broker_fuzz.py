@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-INPUTS: Final = 12_000
+INPUTS: Final = 20_000
 WORKERS: Final = 8
 SEED: Final = 99
 
@@ -226,9 +226,29 @@ class Attack:
         await peer.send(data, within_s=10.0)
 
 
-async def contents(broker: BrokerProcess, topics: list[str]) -> dict[str, list[bytes]]:
+async def stored_bytes(port: int, topic: str) -> bytes:
+    """Everything that the topic holds, as it is stored: the content of a compressed body is its readers' business."""
+    found: list[bytes] = []
+    at = 0
+    async with RawPeer(port) as peer:
+        await peer.hello()
+        while True:
+            position = {"type": "offset", "offset": at}
+            answer = await peer.call(Opcode.FETCH, topic, position, 1 << 20, 0, False)
+            assert answer.opcode == Opcode.FETCHED, answer
+            found.append(answer.payload)
+            at = answer.fields[1]
+            if at >= answer.fields[3]:
+                return b"".join(found)
+
+
+async def contents(broker: BrokerProcess, topics: list[str]) -> dict[str, bytes]:
+    return {topic: await stored_bytes(broker.port, topic) for topic in topics}
+
+
+async def readable(broker: BrokerProcess, topic: str) -> list[bytes]:
     async with danubius.connect(broker.url) as client:
-        return {topic: payloads(await read_all(client, topic)) for topic in topics}
+        return payloads(await read_all(client, topic))
 
 
 @pytest.mark.timeout(150)
@@ -255,9 +275,11 @@ async def test_ten_thousand_malformed_inputs(start_broker: StartBroker, topic: s
     assert broker.pid == pid
     assert "Traceback" not in broker.log()
     assert broker.rss_bytes() < 400 * 1024 * 1024
-    before = await contents(broker, [control, *FUZZ_TOPICS])
-    assert before[control] == numbered(500)
+    before = await contents(broker, FUZZ_TOPICS)
+    assert any(before.values()), "some inputs were good enough to be stored"
+    assert await readable(broker, control) == numbered(500)
     broker.kill()
     broker.start()
-    assert await contents(broker, [control, *FUZZ_TOPICS]) == before
+    assert await contents(broker, FUZZ_TOPICS) == before
+    assert await readable(broker, control) == numbered(500)
     assert broker.stop() == 0

@@ -60,6 +60,7 @@ class Consumer:
     def __init__(self, link: Link, options: ConsumerOptions) -> None:
         self._link = link
         self._options = options
+        self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
         self._attachment = Attachment(link, self, Subscribed)
         self._credit = CreditWindow(options.prefetch_messages, options.prefetch_bytes)
@@ -82,7 +83,7 @@ class Consumer:
 
     @property
     def topic(self) -> str:
-        return self._options.topic
+        return self._topic
 
     @property
     def subscription(self) -> str:
@@ -176,7 +177,7 @@ class Consumer:
             if grant is not None and self._session is not None:
                 self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
             batch = open_delivery(
-                self._options.topic, data, delivery.first, delivery.end, delivery.redelivery_count
+                self._topic, data, delivery.first, delivery.end, delivery.redelivery_count
             )
             if len(batch):
                 return batch
@@ -222,14 +223,15 @@ class Consumer:
 
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
         """`ack`, for callers that are not coroutines."""
-        self.check_own(message)
+        if self._error is not None or message.topic != self._topic:
+            self.check_own(message)
         acks = self._acks
         if isinstance(message, Message):
             acks.add(message.offset)
         else:
             for first, end in message.ranges:
                 acks.add_range(first, end)
-        if self._flush_handle is None or len(acks) >= RANGES_MAX:
+        if self._flush_handle is None or acks.closed_count >= RANGES_MAX:
             self._schedule_flush()
 
     def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
@@ -256,7 +258,7 @@ class Consumer:
         """Raise if this message cannot be acknowledged here."""
         if self._error is not None:
             raise self._error
-        if message.topic != self._options.topic:
+        if message.topic != self._topic:
             raise InvalidArgument(
                 f"a message of {message.topic} given to a consumer of {self.topic}"
             )

@@ -23,6 +23,11 @@ class RangeGatherer:
         """How many ranges are held; merging may still lower it."""
         return len(self._closed) + (self._end > self._first)
 
+    @property
+    def closed_count(self) -> int:
+        """How many ranges are held besides the one that still grows."""
+        return len(self._closed)
+
     def add(self, offset: int) -> None:
         if offset == self._end and self._end > self._first:
             self._end = offset + 1

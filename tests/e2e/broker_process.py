@@ -175,7 +175,7 @@ class BrokerProcess:
     def stop(self) -> int:
         """Ask it to stop and return its exit code."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self.ask_to_stop()
         try:
             self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -183,6 +183,11 @@ class BrokerProcess:
             raise
         self._reap()
         return self._process.returncode
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM and do not wait."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
 
     def wait_exit(self, timeout_s: float = STOP_SECONDS_MAX) -> int:
         """Wait until it ends by itself."""

@@ -73,8 +73,10 @@ def broker(shared_process: BrokerProcess) -> Iterator[BrokerProcess]:
 def start_broker(data_dir: Path) -> Iterator[StartBroker]:
     started: list[BrokerProcess] = []
 
-    def start(*options: str, data_dir: Path = data_dir) -> BrokerProcess:
-        process = BrokerProcess(data_dir, options)
+    own_dir = data_dir
+
+    def start(*options: str, data_dir: Path | None = None) -> BrokerProcess:
+        process = BrokerProcess(data_dir or own_dir, options)
         started.append(process)
         return process.start()
 

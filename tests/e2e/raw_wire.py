@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import google_crc32c
 import msgspec
@@ -35,7 +35,7 @@ def pad8(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    return int(google_crc32c.value(data))
+    return cast("int", google_crc32c.value(data))  # the package has no types
 
 
 def frame(

@@ -86,13 +86,17 @@ async def test_retention_by_size_frees_what_was_acknowledged(
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("bound", ["retention_age", "retention_bytes"])
 async def test_ledgers_that_every_cursor_passed_are_deleted(
-    start_broker: StartBroker, topic: str
+    start_broker: StartBroker, topic: str, bound: str
 ) -> None:
     """With no retention, what all subscriptions acknowledged goes; offsets go on and old ones are out of range."""
     broker = start_broker()
     async with danubius.connect(broker.url) as client:
-        await client.create_topic(topic, retention_bytes=0)
+        if bound == "retention_age":
+            await client.create_topic(topic, retention_age=0)
+        else:
+            await client.create_topic(topic, retention_bytes=0)
         async with client.producer(topic) as producer:
             await producer.send_many(numbered(1_000))
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:

@@ -1,7 +1,7 @@
 """A real broker, killed with -9 again and again under load: nothing acknowledged is lost, doubled or moved.
 
-The moments are drawn from a seed: a random time after the load made progress, and every few times while the broker
-is still recovering from the kill before.
+The moments are drawn from a seed: a random time after the load made progress; every few times in the middle of a clean
+stop, when a checkpoint is under way; and every few times while the broker still recovers from the kill before.
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ async def kill_again_and_again(broker: BrokerProcess, ordered: Story, spread: St
         await wait_progress(ordered)
         await wait_progress(spread)
         await asyncio.sleep(dice.uniform(0.0, 0.3))
+        if number % 4 == 3:
+            broker.ask_to_stop()
+            await asyncio.sleep(dice.uniform(0.0, 0.3))
         await asyncio.to_thread(broker.kill)
         if number % 5 == 4:
             await asyncio.to_thread(broker.launch)

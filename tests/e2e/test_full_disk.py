@@ -7,6 +7,8 @@ import resource
 import shutil
 import subprocess
 import tempfile
+import urllib.error
+import urllib.request
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -79,6 +81,16 @@ def assert_clear_and_retryable(error: danubius.DanubiusError, reason: str) -> No
     assert reason in str(error)
 
 
+def health(broker: BrokerProcess) -> int:
+    """The status that a supervisor sees."""
+    try:
+        with urllib.request.urlopen(broker.http_url + "/health", timeout=5.0) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
 class Impatient:
     """A producer without retries, which sees the broker's own answers."""
 
@@ -127,6 +139,7 @@ async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -
                         await producer.send(b"refused")
                     assert_clear_and_retryable(caught.value, "File too large")
                     await raw.refused(STORAGE_FAILED)
+                    assert await asyncio.to_thread(health, broker) == 503
                     assert payloads(await read_all(client, topic)) == acked
                     await live_producer.send(b"live")
                     assert payloads(await take(live_consumer, 1)) == [b"live"]
@@ -135,6 +148,7 @@ async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -
         async with client.producer(topic, name="writer", send_timeout=20.0) as producer:
             receipts = [await producer.send(b"after %d" % number) for number in range(10)]
         await raw.accepted()
+        assert await asyncio.to_thread(health, broker) == 200
         stored = payloads(await read_all(client, topic))
     assert [stored[receipt.offset] for receipt in receipts] == [b"after %d" % n for n in range(10)]
     assert stored[:20] == acked

@@ -90,6 +90,7 @@ async def test_read_batch_is_columnar(broker: BrokerProcess, topic: str) -> None
         async with client.reader(topic, start=100) as reader, asyncio.timeout(5.0):
             while len(received) < 200:
                 batch = await reader.read_batch()
+                assert batch is not None
                 received += list(batch.payloads)
     assert received == numbered(200, 100)
 

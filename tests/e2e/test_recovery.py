@@ -47,6 +47,56 @@ async def test_stop_and_start_keeps_everything(start_broker: StartBroker, topic:
         assert await read(broker, topic) == numbered(100 * (life + 1))
 
 
+@pytest.mark.timeout(60)
+async def test_crash_loop_does_not_fill_the_journal(start_broker: StartBroker, topic: str) -> None:
+    """Twenty kills in a row, each soon after the start: publishing goes on at once every time."""
+    broker = start_broker()
+    for life in range(20):
+        async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
+            async with asyncio.timeout(5.0):
+                assert (await producer.send(b"message %d" % life)).offset == life
+        broker.kill()
+        broker.start()
+    assert await read(broker, topic) == numbered(20)
+
+
+async def test_clients_ride_through_a_clean_restart(start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker()
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
+    ):
+        for life in range(3):
+            await producer.send(b"message %d" % life)
+            [message] = await take(consumer, 1)
+            await consumer.ack(message)
+            assert message.payload == b"message %d" % life
+            assert await asyncio.to_thread(broker.stop) == 0
+            await asyncio.to_thread(broker.start)
+        await producer.send(b"message 3")
+        received = payloads(await take(consumer, 1))
+    assert received[-1] == b"message 3"
+
+
+async def test_damaged_newest_snapshot_loses_nothing(
+    start_broker: StartBroker, data_dir: Path, topic: str
+) -> None:
+    """The older snapshot and the journal behind it are still there."""
+    broker = start_broker()
+    for life in range(3):
+        await fill(broker, topic, numbered(100, life * 100))
+        assert broker.stop() == 0
+        if life < 2:
+            broker.start()
+    newest = max((data_dir / "snapshots").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    flip(newest, newest.stat().st_size // 2)
+    broker.start()
+    assert await read(broker, topic) == numbered(300)
+    await fill(broker, topic, numbered(1, 300))
+    assert await read(broker, topic) == numbered(301)
+
+
 @pytest.mark.parametrize("kind", ["garbage", "zeros", "half a record"])
 async def test_torn_journal_tail_is_cut(
     start_broker: StartBroker, data_dir: Path, topic: str, kind: str

@@ -184,11 +184,12 @@ async def test_bad_topic_name_is_refused_by_the_broker(broker: BrokerProcess, na
     """A client that does not check is told the same, and its connection lives on."""
     async with RawPeer(broker.port) as peer:
         await peer.hello()
-        for opcode, fields in (
-            (Opcode.CREATE_TOPIC, (name, {}, False)),
-            (Opcode.OPEN_PRODUCER, (name, "p", {}, 0)),
-            (Opcode.SUBSCRIBE, (name, "s", "exclusive", "c")),
-        ):
+        requests: list[tuple[Opcode, list[object]]] = [
+            (Opcode.CREATE_TOPIC, [name, {}, False]),
+            (Opcode.OPEN_PRODUCER, [name, "p", {}, 0]),
+            (Opcode.SUBSCRIBE, [name, "s", "exclusive", "c"]),
+        ]
+        for opcode, fields in requests:
             answer = await peer.call(opcode, *fields)
             assert (answer.opcode, answer.fields[0]) == (Opcode.ERROR, INVALID_NAME), opcode
         answer = await peer.call(Opcode.PING)
@@ -202,11 +203,12 @@ async def test_bad_subscription_consumer_and_producer_names_are_refused(
     async with danubius.connect(broker.url) as client, RawPeer(broker.port) as peer:
         await client.create_topic(topic)
         await peer.hello()
-        for opcode, fields in (
-            (Opcode.OPEN_PRODUCER, (topic, name, {}, 0)),
-            (Opcode.SUBSCRIBE, (topic, name, "exclusive", "c")),
-            (Opcode.SUBSCRIBE, (topic, "s", "exclusive", name)),
-        ):
+        requests: list[tuple[Opcode, list[object]]] = [
+            (Opcode.OPEN_PRODUCER, [topic, name, {}, 0]),
+            (Opcode.SUBSCRIBE, [topic, name, "exclusive", "c"]),
+            (Opcode.SUBSCRIBE, [topic, "s", "exclusive", name]),
+        ]
+        for opcode, fields in requests:
             answer = await peer.call(opcode, *fields)
             assert (answer.opcode, answer.fields[0]) == (Opcode.ERROR, INVALID_NAME), opcode
         with pytest.raises(danubius.DanubiusError) as caught:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, overload
 import msgspec
 
 from danubius.client.core.acks import Range, merge
+from danubius.errors import InvalidBatch
 from danubius.record.batch import RecordBatch
 from danubius.record.scan import iter_batches
 
@@ -143,11 +144,14 @@ class ReceivedBatch:
         return self._count
 
     def __iter__(self) -> Iterator[Message]:
-        for batch, start, stop in self._segments:
-            is_whole = start == 0 and stop == len(batch)
-            columns = (batch.offsets(), batch.payloads(), batch.keys(), batch.attributes())
-            times = batch.publish_times_us()
-            if not is_whole:
+        for segment in self._segments:
+            batch, start, stop = segment
+            try:
+                columns = (batch.offsets(), batch.payloads(), batch.keys(), batch.attributes())
+                times = batch.publish_times_us()
+            except InvalidBatch as error:
+                raise self._undecodable(segment, error) from error
+            if start != 0 or stop != len(batch):
                 columns = tuple(column[start:stop] for column in columns)
                 times = times[start:stop]
             yield from map(
@@ -244,14 +248,32 @@ class ReceivedBatch:
 
     def _column(self, of: Callable[[RecordBatch], Sequence[ItemT]]) -> list[ItemT]:
         items: list[ItemT] = []
-        for batch, start, stop in self._segments:
-            column = of(batch)
+        for segment in self._segments:
+            batch, start, stop = segment
+            try:
+                column = of(batch)
+            except InvalidBatch as error:
+                raise self._undecodable(segment, error) from error
             items.extend(column if start == 0 and stop == len(batch) else column[start:stop])
         return items
 
+    def _undecodable(self, segment: Segment, error: InvalidBatch) -> InvalidBatch:
+        first, count = segment.batch.base_offset, len(segment.batch)
+        return InvalidBatch(
+            f"the batch of {count} messages at offset {first} of {self.topic} cannot be decoded: {error.message}"
+        )
+
+    @property
+    def first_run(self) -> int:
+        """How many messages the first of the record batches holds; they are decoded together."""
+        return self._segments[0].stop - self._segments[0].start if self._segments else 0
+
 
 class Handout:
-    """A batch that is handed out message by message, and whose rest can be taken back as a batch."""
+    """A batch that is handed out message by message, and whose rest can be taken back as a batch.
+
+    A record batch that cannot be decoded is an error once; then it goes on with what is behind it.
+    """
 
     __slots__ = ("_batch", "_messages", "_taken")
 
@@ -270,7 +292,13 @@ class Handout:
         self._messages = iter(())
 
     def next_or_none(self) -> Message | None:
-        message = next(self._messages, None)
+        try:
+            message = next(self._messages, None)
+        except InvalidBatch:
+            rest = self.rest
+            if rest is not None:
+                self.hold(rest.part(rest.first_run, len(rest)))
+            raise
         if message is not None:
             self._taken += 1
         return message

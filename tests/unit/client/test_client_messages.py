@@ -15,7 +15,8 @@ from danubius.client.messages import Handout, ReceivedBatch, open_delivery, to_d
 from danubius.client.options import parse_codec, parse_spec, parse_start, to_milliseconds
 from danubius.errors import InvalidArgument
 from danubius.model.subscription import EARLIEST, LATEST, AtOffset, AtTime
-from danubius.record.batch import RecordBatch, stamp
+from danubius.record.batch import HEADER_BYTES, Codec, RecordBatch, stamp
+from danubius.record.checksum import crc32c
 from danubius.record.encode import encode
 
 
@@ -109,6 +110,26 @@ def test_a_damaged_delivery_is_an_error() -> None:
     data[-9] ^= 1
     with pytest.raises(danubius.InvalidBatch):
         view(data)
+
+
+def test_an_undecodable_batch_is_an_error_once_and_the_rest_goes_on() -> None:
+    bad = stored(1, [b"x" * 1000], codec=Codec.LZ4)
+    bad[HEADER_BYTES + 8 :] = bytes(len(bad) - HEADER_BYTES - 8)
+    bad[20:24] = crc32c(bad[24:]).to_bytes(4, "little")
+    batch = view(stored(0, [b"before"]), bad, stored(2, [b"behind", b"it"]))
+    assert batch.ranges == [(0, 4)]
+    handout = Handout()
+    handout.hold(batch)
+    first = handout.next_or_none()
+    assert first is not None
+    assert first.payload == b"before"
+    with pytest.raises(danubius.InvalidBatch, match="1 messages at offset 1 of /default/t"):
+        handout.next_or_none()
+    rest = handout.take_rest()
+    assert rest is not None
+    assert rest.payloads == [b"behind", b"it"]
+    with pytest.raises(danubius.InvalidBatch, match="at offset 1"):
+        _ = batch.payloads
 
 
 def test_arrow_columns_cover_the_window_only() -> None:

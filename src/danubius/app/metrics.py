@@ -91,6 +91,11 @@ class _BrokerCollector(Collector):
         yield _counter("danubius_journal_bytes", "Bytes journaled.", counters.record_bytes)
         yield _counter("danubius_journal_groups", "Group commits.", counters.groups)
         yield _counter("danubius_journal_syncs", "fdatasync calls on the journal.", counters.syncs)
+        yield _counter(
+            "danubius_journal_sync_seconds",
+            "Time spent in fdatasync on the journal.",
+            counters.sync_ns / 1e9,
+        )
         yield _counter("danubius_journal_failures", "Commits that failed.", counters.failures)
         yield _gauge("danubius_cache_bytes", "Tails of topics in memory.", ledgers.cached_bytes)
         yield _gauge(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from danubius.runtime.files import Files
 
 CHECKPOINT_TIMEOUT_S: Final = 20.0
-"""Stopping waits this long for the last checkpoint; without it the next start only replays more."""
+"""Starting and stopping wait this long for a checkpoint; without it the next start only replays more."""
 DRAIN_TIMEOUT_S: Final = 3.0
 """Stopping waits this long for connections to end."""
 
@@ -104,11 +104,15 @@ class Standalone:
         )
         self._ledgers.on_relieved = self.broker.pressure.relieve
         position = await Recovery(self.broker, snapshots).run()
-        self._journal.start(post, self.broker.on_committed, self.broker.on_failed)
+        self._journal.start(
+            post, self.broker.on_committed, self.broker.on_failed, defer=loop.call_soon
+        )
         self._running.callback(self._journal.close)
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
+        # Before anyone is served, or a broker that dies young again and again would pile up journal files.
+        await self._checkpoint()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
@@ -146,7 +150,7 @@ class Standalone:
             await self._http.shutdown()
         await self._wait_for_connections()
         self.broker.acks.write()
-        await self._last_checkpoint()
+        await self._checkpoint()
         self._running.close()
         log.info("stopped")
 
@@ -164,7 +168,8 @@ class Standalone:
         except TimeoutError:
             log.warning("connections cut off", extra={"count": len(self.edge.connections)})
 
-    async def _last_checkpoint(self) -> None:
+    async def _checkpoint(self) -> None:
+        """Make one now, and wait for it within reason."""
         done: asyncio.Future[DanubiusError | None] = asyncio.get_running_loop().create_future()
 
         def finish(error: DanubiusError | None) -> None:
@@ -176,7 +181,7 @@ class Standalone:
             async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
                 await done
         except TimeoutError:
-            log.warning("stopped without a last checkpoint; the next start replays the journal")
+            log.warning("the checkpoint takes long; going on without it")
 
 
 def _ledger_config(cache_bytes: int) -> LedgerConfig:

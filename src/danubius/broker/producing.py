@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced, TopicExists
 from danubius.model.ids import parse_name
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer
+
+
+ONE_RECORD_BYTES_MAX: Final = 128
+"""What the columns of a single record add to its payload, key and attributes, rounded up."""
 
 
 class ProducerHandle:
@@ -77,7 +81,7 @@ class ProducerHandle:
     def _check_size(self, batch: memoryview) -> None:
         # The limit is for one message; a batch of several has the frame's own limit.
         limit = self._broker.config.message_bytes_max
-        size = len(batch) - HEADER_BYTES
+        size = len(batch) - HEADER_BYTES - ONE_RECORD_BYTES_MAX
         if size > limit and read_header(batch).count == 1:
             raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
 

@@ -47,6 +47,9 @@ class BinaryConnection:
             self._received,
             on_closed=self._closed,
             on_protocol_error=self._refused,
+            # All frames of this read are handled: what they published can go to the journal now, and if it is
+            # written at once, its answers leave together with the others.
+            on_batch_end=edge.broker.journal.release,
             on_pause_writing=self._writing_paused,
             on_resume_writing=self._writing_resumed,
             on_connected=self._connected,
@@ -103,6 +106,7 @@ class BinaryConnection:
         if self._probes and type(frame.command) is Pong:
             self._probe_answered(frame.correlation_id, True)
             return
+        self._edge.broker.journal.hold()
         self._session.handle(frame.command, frame.correlation_id, frame.payload)
         if self._wire.state is not ConnectionState.OPEN:
             # Goodbye was said, or Hello was refused and the answer says why.

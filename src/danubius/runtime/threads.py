@@ -1,7 +1,8 @@
 """A worker: one named thread with an inbox that it drains in batches.
 
 Invariants:
-- Items are handled in the order of `put`, each exactly once, by one thread.
+- Items are handled in the order of `put`, each exactly once, by one thread (or, by `try_run` while
+  the thread is idle, by the one that puts; never by two at a time).
 - The handler is called with everything that waits, at most `drain_max` items, or with an empty
   list when the moment it asked for has come. It gets the monotonic clock and returns when it wants
   to be called at the latest (or None).
@@ -27,7 +28,7 @@ Item = TypeVar("Item")
 Handle = Callable[[list[Item], int], int | None]
 """(items, now_ns) -> the monotonic nanosecond by which to be called again, or None."""
 OnCrash = Callable[[list[Item], BaseException], None]
-_Given = TypeVar("_Given", contravariant=True)
+_Given = TypeVar("_Given")
 
 DRAIN_MAX: Final = 4096
 STOP_TIMEOUT_S: Final = 30.0
@@ -40,6 +41,7 @@ class WorkerPort(Protocol[_Given]):
 
     def start(self) -> None: ...
     def put(self, item: _Given) -> None: ...
+    def try_run(self, items: list[_Given]) -> bool: ...
     def stop(self, timeout_s: float = ...) -> bool: ...
 
 
@@ -58,6 +60,13 @@ class _Stop:
 _STOP: Final = _Stop()
 
 
+class _Nudge:
+    """What `try_run` puts to make the thread look at the clock."""
+
+
+_NUDGE: Final = _Nudge()
+
+
 class Worker(Generic[Item]):
     """One thread that handles what it is given, in batches."""
 
@@ -72,8 +81,13 @@ class Worker(Generic[Item]):
         self._handle = handle
         self._on_crash = on_crash
         self._drain_max = drain_max
-        self._inbox: queue.SimpleQueue[Item | _Stop] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Item | _Stop | _Nudge] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=False)
+        self._turn = threading.Lock()
+        """Held by whoever runs the handler: the thread, or a caller of `try_run`."""
+        self._put_count = 0
+        self._handled_count = 0
+        self._wake_ns: int | None = None
         self._has_stopped = False
         self._crash: BaseException | None = None
 
@@ -83,10 +97,33 @@ class Worker(Generic[Item]):
     def put(self, item: Item) -> None:
         """Hand over an item; never waits. After `stop` nothing may be put."""
         assert not self._has_stopped, f"{self._thread.name} was stopped"
+        self._put_count += 1
         self._inbox.put(item)
         if self._crash is not None:
             # The thread may have looked for leftovers before this one came.
             self._bury([], self._crash)
+
+    def try_run(self, items: list[Item]) -> bool:
+        """Handle items here and now if the worker is idle; the order of `put` is kept.
+
+        For work so small that handing it over costs more. Only the thread that puts may call this.
+        """
+        if self._put_count != self._handled_count or self._crash is not None:
+            return False
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            wake_ns = self._handle(items, time.monotonic_ns())
+        except BaseException as crash:  # as on the thread: nobody may wait for ever
+            log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
+            self._crash = crash
+            self._bury(items, crash)
+            return True
+        finally:
+            self._turn.release()
+        if wake_ns is not None and (self._wake_ns is None or wake_ns < self._wake_ns):
+            self._inbox.put(_NUDGE)  # the thread sleeps longer than the handler wants
+        return True
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Handle what was put, then end the thread; False if that takes too long."""
@@ -104,12 +141,13 @@ class Worker(Generic[Item]):
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
-        wake_ns: int | None = None
         while True:
-            items, is_last = self._drain(wake_ns)
+            items, is_last = self._drain(self._wake_ns)
             try:
                 if items or not is_last:
-                    wake_ns = self._handle(items, time.monotonic_ns())
+                    with self._turn:
+                        self._wake_ns = self._handle(items, time.monotonic_ns())
+                    self._handled_count += len(items)
             except BaseException as crash:
                 # Whatever it was, a dead thread must not take its items into the grave.
                 log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
@@ -130,11 +168,13 @@ class Worker(Generic[Item]):
         for _ in range(min(inbox.qsize(), self._drain_max - 1)):
             if isinstance(item, _Stop):
                 break
-            items.append(item)
+            if not isinstance(item, _Nudge):
+                items.append(item)
             item = inbox.get()
         if isinstance(item, _Stop):
             return items, True
-        items.append(item)
+        if not isinstance(item, _Nudge):
+            items.append(item)
         return items, False
 
     def _bury(self, items: list[Item], crash: BaseException) -> None:
@@ -142,7 +182,7 @@ class Worker(Generic[Item]):
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._inbox.get_nowait()
-                if not isinstance(item, _Stop):
+                if not isinstance(item, _Stop | _Nudge):
                     items.append(item)
         if items:
             self._on_crash(items, crash)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import msgspec
 
 from danubius.errors import DanubiusError, InvariantViolation, StorageFailed
+from danubius.model.limits import KIB
+from danubius.runtime.clock import SystemClock
 from danubius.runtime.threads import Worker
 from danubius.wal.core.format import BODY_BYTES_MAX, Buffer, record_bytes
 from danubius.wal.segments import Segments
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
     from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.wal.config import JournalConfig
@@ -40,6 +43,14 @@ if TYPE_CHECKING:
     OnFailed = Callable[[list[object], DanubiusError], None]
 
 _NS_PER_MS: Final = 1_000_000
+QUICK_BYTES_MAX: Final = 32 * KIB
+"""Larger groups are never written on the loop's thread."""
+QUICK_SYNCED_MAX: Final = 2
+"""Larger groups are never synced on the loop's thread."""
+QUICK_SYNC_NS_MAX: Final = 500_000
+"""Where syncs take longer than this on average, none is done on the loop's thread."""
+_SYNC_WEIGHT: Final = 8
+"""The last sync's share in the moving average is one in this many."""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +72,15 @@ class JournalCounters(msgspec.Struct):
     record_bytes: int = 0
     groups: int = 0
     syncs: int = 0
+    sync_ns: int = 0
+    """Time spent in syncs."""
     failures: int = 0
+
+
+class _Turn(msgspec.Struct, gc=False):
+    entries: list[Entry]
+    is_quick: bool = False
+    """Handled on the loop's thread, which takes the reports at once; what is slow waits for the thread."""
 
 
 class _Trim(msgspec.Struct, gc=False):
@@ -87,21 +106,34 @@ class Journal:
     """See the module. Life: recover() to its end, start(), append()…, close()."""
 
     def __init__(
-        self, config: JournalConfig, files: Files, directory: Path, *, spawn: Spawn = Worker
+        self,
+        config: JournalConfig,
+        files: Files,
+        directory: Path,
+        *,
+        spawn: Spawn = Worker,
+        clock: Clock | None = None,
     ) -> None:
         config.check()
         self._config = config
         self._spawn = spawn
+        self._clock = clock or SystemClock()
         self._segments = Segments(config, files, directory)
         self._is_recovered = False
         self.counters = JournalCounters()
         # The loop's.
         self._pending: deque[object] = deque()
         self._queued_bytes = 0
+        self._turn: list[Entry] = []
+        self._turn_bytes = 0
+        self._turn_syncs = 0
+        self._is_held = False
+        self._is_deferred = False
+        self._defer: Post | None = None
         self._generation = 1
         self._end_position = 0
         self._committer: _Committer | None = None
-        self._worker: WorkerPort[Entry | _Trim | _Close] | None = None
+        self._worker: WorkerPort[_Turn | _Trim | _Close] | None = None
         self._on_committed: OnCommitted = _ignore
         self._on_failed: OnFailed = _ignore
 
@@ -122,8 +154,17 @@ class Journal:
         self._end_position = self._segments.recovered_end
         self._is_recovered = True
 
-    def start(self, post: Post, on_committed: OnCommitted, on_failed: OnFailed) -> None:
+    def start(
+        self,
+        post: Post,
+        on_committed: OnCommitted,
+        on_failed: OnFailed,
+        *,
+        defer: Post | None = None,
+    ) -> None:
         """Start the thread. `post` brings a call to the loop: loop.call_soon_threadsafe.
+
+        With `defer` (loop.call_soon) the appends of one turn of the loop are gathered into one group.
 
         on_committed(tokens, end_position): tokens in the order of append, without None; all that
         lies below end_position is committed. on_failed(tokens, error): every token appended so
@@ -132,9 +173,14 @@ class Journal:
         assert self._is_recovered, "recover() must have been gone through before start()"
         self._on_committed = on_committed
         self._on_failed = on_failed
+        self._defer = defer
         writer = JournalWriter(self._config, self._segments, self._end_position)
         self._committer = _Committer(
-            writer, self.counters, self._config.sync_interval_ms * _NS_PER_MS, self._notify_by(post)
+            writer,
+            self.counters,
+            self._config.sync_interval_ms * _NS_PER_MS,
+            self._notify_by(post),
+            self._clock,
         )
         self._worker = self._spawn("journal", self._committer.handle, on_crash=self._committer.bury)
         self._worker.start()
@@ -145,6 +191,7 @@ class Journal:
         """Write and sync what was appended, report it (before this returns), end the thread."""
         if self._worker is None or self._committer is None:
             return
+        self.end_turn()
         self._worker.put(_Close())
         if not self._worker.stop():
             log.error("the journal thread hangs in the disk; leaving it behind")
@@ -190,7 +237,45 @@ class Journal:
         size = record_bytes(body_bytes)
         self._queued_bytes += size
         self._pending.append(token)
-        self._worker.put(Entry(kind, topic_id, parts, body_bytes, size, sync, self._generation))
+        self._turn.append(Entry(kind, topic_id, parts, body_bytes, size, sync, self._generation))
+        self._turn_bytes += size
+        self._turn_syncs += sync
+        if self._defer is None:
+            self.end_turn()
+        elif not self._is_held and not self._is_deferred:
+            self._is_deferred = True
+            self._defer(self.end_turn)
+
+    def hold(self) -> None:
+        """More may follow at once: wait for `release` before anything is committed."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Commit what need not be synced; the rest waits for the end of the loop's turn and others like it."""
+        self._is_held = False
+        if not self._turn or self._is_deferred:
+            return
+        if self._turn_syncs and self._defer is not None:
+            self._is_deferred = True
+            self._defer(self.end_turn)
+        else:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Commit what was appended since the last turn: here if that is quick, else on the thread."""
+        self._is_deferred = False
+        turn, worker, committer = self._turn, self._worker, self._committer
+        if not turn or worker is None or committer is None:
+            return
+        is_quick = self._defer is not None and committer.is_quick(
+            len(turn), self._turn_bytes, self._turn_syncs
+        )
+        self._turn = []
+        self._turn_bytes = self._turn_syncs = 0
+        if is_quick and worker.try_run([_Turn(turn, is_quick=True)]):
+            self._deliver()
+        else:
+            worker.put(_Turn(turn))
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
@@ -246,7 +331,9 @@ class _Committer:
         counters: JournalCounters,
         sync_interval_ns: int,
         notify: Callable[[], None],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._writer = writer
         self._counters = counters
         self._sync_interval_ns = sync_interval_ns
@@ -256,13 +343,29 @@ class _Committer:
         self.size_bytes = writer.size_bytes
         self._failed_generation = 0
         self._is_failing = False
+        self._is_quiet = False
+        """The loop itself runs this, and will look for reports unasked."""
+        self._sync_ns = 0
+        """How long syncs take, a moving average."""
         self._sync_due_ns: int | None = None
 
-    def handle(self, items: list[Entry | _Trim | _Close], now_ns: int) -> int | None:
+    def is_quick(self, count: int, size: int, syncs: int) -> bool:
+        """Whether a group takes less time than handing it to the thread and back.
+
+        That is a small write without a change of files. With a sync it is so only for a lone record on a quick
+        disk: many at once are better off with a thread that syncs while the loop goes on.
+        """
+        if size > QUICK_BYTES_MAX or not self._writer.is_quick(size):
+            return False
+        return not syncs or (count <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX)
+
+    def handle(self, items: list[_Turn | _Trim | _Close], now_ns: int) -> int | None:
         entries: list[Entry] = []
         for item in items:
-            if isinstance(item, Entry):
-                entries.append(item)
+            if isinstance(item, _Turn):
+                if item.is_quick:
+                    return self._handle_quick(item.entries, now_ns)
+                entries += item.entries
             elif isinstance(item, _Trim):
                 self._writer.trim(item.position)
             else:
@@ -276,10 +379,22 @@ class _Committer:
         self.size_bytes = self._writer.size_bytes
         return self._sync_due_ns
 
-    def bury(self, items: list[Entry | _Trim | _Close], crash: BaseException) -> None:
+    def _handle_quick(self, entries: list[Entry], now_ns: int) -> int | None:
+        self._is_quiet = True
+        if entries[0].generation > self._failed_generation:
+            self._commit(entries)
+        self._is_quiet = False
+        if self._writer.durable == self._writer.end:
+            self._sync_due_ns = None
+        elif self._sync_due_ns is None:
+            self._sync_due_ns = now_ns + self._sync_interval_ns
+        return self._sync_due_ns
+
+    def bury(self, items: list[_Turn | _Trim | _Close], crash: BaseException) -> None:
         """A bug ended the thread: nothing more is written, and everyone who waits hears of it."""
         error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
-        generations = [item.generation for item in items if isinstance(item, Entry)]
+        turns = [item for item in items if isinstance(item, _Turn)]
+        generations = [entry.generation for turn in turns for entry in turn.entries]
         if generations:
             self._report(_Failed(max(generations), error))
 
@@ -304,8 +419,7 @@ class _Committer:
             if early:
                 reported = self._report_committed(group[:early], reported)
             if early < len(group):
-                self._counters.syncs += 1
-                writer.sync()
+                self._sync()
                 self._report_committed(group[early:], reported)
         except DanubiusError as error:
             writer.rewind(reported)
@@ -335,7 +449,7 @@ class _Committer:
     def _report(self, report: _Committed | _Failed) -> None:
         self.reports.append(report)
         # More than one: the loop has been told of the first and takes all it finds.
-        if len(self.reports) == 1:
+        if len(self.reports) == 1 and not self._is_quiet:
             self.notify()
 
     def _keep_interval(self, now_ns: int) -> None:
@@ -348,10 +462,17 @@ class _Committer:
             is_synced = self._sync_late()
             self._sync_due_ns = None if is_synced else now_ns + self._sync_interval_ns
 
+    def _sync(self) -> None:
+        started_ns = self._clock.monotonic_ns()
+        self._counters.syncs += 1
+        self._writer.sync()
+        took_ns = self._clock.monotonic_ns() - started_ns
+        self._counters.sync_ns += took_ns
+        self._sync_ns += (took_ns - self._sync_ns) // _SYNC_WEIGHT
+
     def _sync_late(self) -> bool:
         try:
-            self._counters.syncs += 1
-            self._writer.sync()
+            self._sync()
         except DanubiusError as error:
             self._counters.failures += 1
             log.warning("the journal could not sync", extra={"error": error.message})

@@ -91,6 +91,13 @@ class JournalWriter:
         left_bytes = self._config.file_bytes if self._left else 0
         return self._segments.live_bytes() + left_bytes + open_bytes
 
+    def is_quick(self, size: int) -> bool:
+        """Whether a write of this size neither changes files nor must be synced nor fills ahead."""
+        segment = self._segment
+        if segment is None or self._is_shaken or size > self._room():
+            return False
+        return not self._needs_filling(segment, segment.at(self._end) + size)
+
     def fit(self, entries: Sequence[Entry], first: int) -> int:
         """How many entries from `first` on go into one write: at least one."""
         room = self._room()
@@ -255,13 +262,17 @@ class JournalWriter:
             at += entry.size
         return buffers
 
+    def _needs_filling(self, segment: Segment, at: int) -> bool:
+        target = min(self._config.file_bytes, at + self._config.fill_bytes)
+        return segment.filled - at <= self._config.fill_bytes // 4 and segment.filled < target
+
     def _fill_ahead(self, segment: Segment) -> None:
         """Keep zeros before the pen, so that most syncs find the blocks allocated."""
         at = segment.at(self._end)
         segment.filled = max(segment.filled, at)
-        target = min(self._config.file_bytes, at + self._config.fill_bytes)
-        if segment.filled - at > self._config.fill_bytes // 4 or segment.filled >= target:
+        if not self._needs_filling(segment, at):
             return
+        target = min(self._config.file_bytes, at + self._config.fill_bytes)
         count = target - segment.filled
         zeros: list[Buffer] = [_ZEROS] * (count // len(_ZEROS))
         zeros.append(_ZEROS[: count % len(_ZEROS)])

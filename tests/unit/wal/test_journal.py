@@ -253,7 +253,7 @@ def keep_first(owner: Owner) -> Callable[[list[object], int], None]:
     assert committer is not None
 
     def handle(items: list[object], now_ns: int) -> None:
-        committer._commit_all(items)  # pyright: ignore[reportArgumentType]  only entries here
+        committer._commit_all([e for turn in items for e in turn.entries])  # pyright: ignore[reportAttributeAccessIssue]  only turns here
 
     return handle
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.errors import DanubiusError
-from danubius.model.ids import Epoch, ProducerId
+from danubius.model.ids import Epoch, Offset, ProducerId
 from danubius.publish.core.sequencer import Admitted, Repeated, Sequencer
 
 NAMES = ("a", "b", "c")
@@ -41,7 +41,7 @@ def test_each_sequence_is_stored_once_and_answers_never_change(
             pending.append((name, sequence, number, decision.offset))
         elif verb == "repeat" and stored[name]:
             sequence, count, offset = stored[name][number % len(stored[name])]
-            assert sequencer.admit(producers[name], sequence, count) == Repeated(offset, None)
+            assert sequencer.admit(producers[name], sequence, count) == Repeated(Offset(offset), None)
         elif verb == "commit":
             for _ in range(min(number, len(pending))):
                 sender, sequence, count, offset = pending.pop(0)

@@ -25,7 +25,7 @@ from danubius.sim.disk import SimFiles
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 TOPICS = ("/default/one", "/default/two", "/default/three")
 DATA = Path("/data")
@@ -52,7 +52,7 @@ def make_broker(files: SimFiles) -> Standalone:
 
 
 @contextlib.asynccontextmanager
-async def running(files: SimFiles) -> AsyncIterator[Standalone]:
+async def running(files: SimFiles) -> AsyncGenerator[Standalone]:
     """A broker that is dropped, not stopped: whatever happens at its end happens to a dead disk."""
     broker = make_broker(files)
     await broker.start()

@@ -12,7 +12,7 @@ NAME_LENGTH_MAX: Final = 200
 """A name becomes part of paths and metric labels; file systems stop at 255."""
 
 MESSAGE_BYTES_MAX: Final = 8 * MIB
-"""Payload, key and attributes of one message. Larger things belong in an object store, with their address in a message."""
+"""Payload, key and attributes of one message. Larger things belong in an object store, their address in a message."""
 
 BATCH_BYTES_MAX: Final = 16 * MIB
 """One record batch with its header, compressed or not. Bounds what a peer can make us hold for one frame."""

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 
 from danubius.errors import InvalidArgument, OutOfSequence, ProducerFenced
-from danubius.model.ids import Epoch, ProducerId
-from danubius.publish.core.sequencer import PRODUCERS_MAX, Admitted, Producer, Repeated, Sequencer
+from danubius.model.ids import Epoch, Offset, ProducerId
+from danubius.publish.core.sequencer import PRODUCERS_MAX, Producer, Sequencer
+from danubius.publish.core.sequencer import Admitted as _Admitted
+from danubius.publish.core.sequencer import Repeated as _Repeated
+
+
+def Admitted(offset: int) -> _Admitted:  # noqa: N802  # reads as the class it makes
+    return _Admitted(Offset(offset))
+
+
+def Repeated(offset: int, pending_at: int | None) -> _Repeated:  # noqa: N802  # likewise
+    return _Repeated(Offset(offset), None if pending_at is None else Offset(pending_at))
 
 
 def opened(sequencer: Sequencer, name: str = "p", *, resumed: bool = False) -> Producer:

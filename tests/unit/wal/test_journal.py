@@ -17,7 +17,7 @@ from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
-from danubius.wal.journal import Journal, JournalRecord
+from danubius.wal.journal import Journal, JournalRecord, _Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,7 +253,9 @@ def keep_first(owner: Owner) -> Callable[[list[object], int], None]:
     assert committer is not None
 
     def handle(items: list[object], now_ns: int) -> None:
-        committer._commit_all([e for turn in items for e in turn.entries])  # pyright: ignore[reportAttributeAccessIssue]  only turns here
+        for item in items:
+            assert isinstance(item, _Turn)
+            committer._commit_all(item.entries)
 
     return handle
 

@@ -41,7 +41,9 @@ def test_each_sequence_is_stored_once_and_answers_never_change(
             pending.append((name, sequence, number, decision.offset))
         elif verb == "repeat" and stored[name]:
             sequence, count, offset = stored[name][number % len(stored[name])]
-            assert sequencer.admit(producers[name], sequence, count) == Repeated(Offset(offset), None)
+            assert sequencer.admit(producers[name], sequence, count) == Repeated(
+                Offset(offset), None
+            )
         elif verb == "commit":
             for _ in range(min(number, len(pending))):
                 sender, sequence, count, offset = pending.pop(0)

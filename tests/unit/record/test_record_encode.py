@@ -104,7 +104,7 @@ def test_compression_makes_repetitive_batches_smaller(codec: Codec) -> None:
     assert len(batch) < header.body_bytes / 4
 
 
-@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS, ids=repr)
+@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS)
 def test_wrong_arguments_are_refused(arguments: dict[str, Any]) -> None:
     given: dict[str, Any] = {"payloads": [b"x"], "publish_time_us": 1, **arguments}
     with pytest.raises(InvalidArgument):

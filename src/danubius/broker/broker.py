@@ -103,6 +103,7 @@ class Broker:
 
     def on_committed(self, tokens: list[Any], end_position: int) -> None:
         self.journal_failure = None
+        self._is_notify_due = True
         for token in tokens:
             token.committed()
         self.committed_position = end_position

@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from danubius.app.standalone import Standalone
 from danubius.errors import DanubiusError
@@ -15,6 +15,8 @@ from danubius.runtime.logs import set_up_logging
 
 if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
+
+GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +65,11 @@ async def _serve(options: StandaloneOptions) -> int:
         loop.add_signal_handler(number, stop, 0)
     standalone = Standalone(options)
     await standalone.start()
-    # What recovery built lives long; the collector need not walk it again and again.
+    # What recovery built lives long; the collector need not walk it again and again. Nearly everything else dies by
+    # its reference count, so looking for cycles seldom is enough.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     sys.stdout.write(
         f"danubius ready: {standalone.url}  {standalone.http_url}  data {options.data_dir.resolve()}\n"
     )

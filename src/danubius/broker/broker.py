@@ -94,7 +94,9 @@ class Broker:
         self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
         self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
-        self._retention_slice = 0
+        self._retention_due: list[TopicId] = []
+        """Topics still to be looked at in this round of retention."""
+        self._retention_count = 0
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
 
@@ -384,12 +386,15 @@ class Broker:
 
     def trim_some(self) -> None:
         """Look over one slice of the topics for ledgers that nobody needs any more."""
+        if not self._retention_due:
+            self._retention_due = list(self.topics_by_id)
+            self._retention_count = len(self._retention_due) // RETENTION_SLICES + 1
         now_ms = self.clock.wall_us() // 1000
-        self._retention_slice = (self._retention_slice + 1) % RETENTION_SLICES
-        for topic_id, topic in list(self.topics_by_id.items()):
-            if topic_id % RETENTION_SLICES != self._retention_slice or topic.is_deleting:
-                continue
-            if isinstance(topic.log, ManagedLedger):
+        some = self._retention_due[-self._retention_count :]
+        del self._retention_due[-self._retention_count :]
+        for topic_id in some:
+            topic = self.topics_by_id.get(topic_id)
+            if topic is not None and isinstance(topic.log, ManagedLedger) and not topic.is_deleting:
                 self._trim(topic, topic.log, now_ms)
 
     def _trim(self, topic: Topic, ledger: ManagedLedger, now_ms: int) -> None:

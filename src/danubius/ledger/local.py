@@ -1,9 +1,10 @@
 """Ledgers in files of one directory tree: the default.
 
-    DIR/<last byte of the topic id>/<topic id>/<ledger id>.ledger
-    DIR/<last byte of the topic id>/<topic id>/<ledger id>.index
+    DIR/<last byte of the topic id>/<topic id>-<ledger id>.ledger
+    DIR/<last byte of the topic id>/<topic id>-<ledger id>.index
 
-All numbers are hexadecimal, 2, 16 and 8 digits. Files open for writing are kept open, the last used
+All numbers are hexadecimal, 2, 16 and 8 digits. There is no directory of a topic's own: making ten thousand of them
+costs more than all their first writes. Files open for writing are kept open, the last used
 ones up to a bound; readers open a file for each read (10 microseconds beside a read of a megabyte), so threads
 share nothing.
 """
@@ -38,7 +39,8 @@ SYNC_EACH_MAX: Final = 8
 """Up to here ledgers are synced one by one; more are synced with the whole file system at once."""
 _LEDGER: Final = ".ledger"
 _INDEX: Final = ".index"
-_NAME: Final = re.compile(r"[0-9a-f]{16}/[0-9a-f]{8}\.ledger")
+_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.ledger")
+_GROUPS: Final = 256
 
 
 class LocalLedgerStore:
@@ -52,17 +54,21 @@ class LocalLedgerStore:
         self._open_files_max = open_files_max
         self._open: OrderedDict[LedgerRef, File] = OrderedDict()
         self._unsynced_names: set[LedgerRef] = set()
+        self._groups = [directory / f"{number:02x}" for number in range(_GROUPS)]
+        self._made_groups: set[Path] = set()
 
     def create(self, ref: LedgerRef, header: LedgerHeader) -> None:
         self._close(ref)
-        path = self._path(ref, _LEDGER)
-        if not self._files.exists(path.parent):
-            self._files.mkdir(path.parent)
-        self._files.remove(self._path(ref, _INDEX))
-        file = self._files.open(path, create=True)
+        group = self._group(ref.topic_id)
+        if group not in self._made_groups:
+            self._files.mkdir(group)
+            self._made_groups.add(group)
+        file = self._files.open(self._path(ref, _LEDGER), create=True)
         self._unsynced_names.add(ref)
         self._keep(ref, file)
-        file.truncate(0)
+        if file.size():  # left by an attempt that failed
+            self._files.remove(self._path(ref, _INDEX))
+            file.truncate(0)
         file.pwritev([encode_header(header)], 0)
 
     def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
@@ -130,26 +136,30 @@ class LocalLedgerStore:
         for ref in [ref for ref in self._open if ref.topic_id == topic_id]:
             self._close(ref)
         self._unsynced_names = {ref for ref in self._unsynced_names if ref.topic_id != topic_id}
-        self._files.rmtree(self._topic_directory(topic_id))
+        group = self._group(topic_id)
+        prefix = f"{topic_id:016x}-"
+        # Indexes sort before ledgers: an index without a ledger would be listed by nobody.
+        for name in self._files.listdir(group):
+            if name.startswith(prefix):
+                self._files.remove(group / name)
 
     def list(self) -> list[LedgerRef]:
         return sorted(
-            LedgerRef(int(topic, 16), int(name.removesuffix(_LEDGER), 16))
+            LedgerRef(int(match[1], 16), int(match[2], 16))
             for group in self._files.listdir(self._directory)
-            for topic in self._files.listdir(self._directory / group)
-            for name in self._files.listdir(self._directory / group / topic)
-            if _NAME.fullmatch(f"{topic}/{name}")
+            for name in self._files.listdir(self._directory / group)
+            if (match := _NAME.fullmatch(name))
         )
 
     def close(self) -> None:
         for ref in list(self._open):
             self._close(ref)
 
-    def _topic_directory(self, topic_id: int) -> Path:
-        return self._directory / f"{topic_id & 0xFF:02x}" / f"{topic_id:016x}"
+    def _group(self, topic_id: int) -> Path:
+        return self._groups[topic_id % _GROUPS]
 
     def _path(self, ref: LedgerRef, suffix: str) -> Path:
-        return self._topic_directory(ref.topic_id) / f"{ref.ledger_id:08x}{suffix}"
+        return self._group(ref.topic_id) / f"{ref.topic_id:016x}-{ref.ledger_id:08x}{suffix}"
 
     def _read(self, path: Path, at: int, count: int) -> bytes:
         try:
@@ -191,5 +201,5 @@ class LocalLedgerStore:
                 file.datasync()
         if ref in self._unsynced_names:
             directory = path.parent
-            for level in (directory, directory.parent, self._directory, self._directory.parent):
+            for level in (directory, self._directory, self._directory.parent):
                 self._files.sync_dir(level)

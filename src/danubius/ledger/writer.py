@@ -31,11 +31,11 @@ from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Segment
-    from danubius.ledger.entry import LedgerRef
+    from danubius.ledger.entry import Buffer, LedgerRef
     from danubius.ledger.store import LedgerStore
 
 WRITE_BYTES: Final = 4 * MIB
@@ -78,7 +78,7 @@ class Written(NamedTuple):
     """A segment is in its file; or, with `data` None, its ledger was deleted before that."""
 
     segment: Segment
-    data: bytes | None
+    data: Buffer | None
     block_crc: int
 
 
@@ -110,7 +110,7 @@ class _Unsynced:
             self.rows.append(self.block)
             self.block = None
 
-    def add(self, segment: Segment, data: bytes) -> int:
+    def add(self, segment: Segment, data: Buffer) -> int:
         """Count a written segment; the checksum of its block so far."""
         if segment.starts_block:
             self.close_block()
@@ -211,9 +211,7 @@ class LedgerWriter:
                     break
                 segments.append(segment)
                 size += segment.size
-            # One copy, on purpose: the checksum needs contiguous bytes, and the cache keeps them
-            # instead of many small buffers.
-            data = [b"".join(segment.buffers) for segment in segments]
+            data = [_contiguous(segment.buffers) for segment in segments]
             self._store.append(ledger.ref, segments[0].position, data)
             for segment, content in zip(segments, data, strict=True):
                 pending.popleft()
@@ -314,3 +312,8 @@ class LedgerWriter:
         self._written = []
         self._written_bytes = 0
         self._post(functools.partial(self._on_report, report))
+
+
+def _contiguous(buffers: Sequence[Buffer]) -> Buffer:
+    """Small batches are copied together once: the checksum needs it, and the cache keeps one buffer instead of many."""
+    return buffers[0] if len(buffers) == 1 else b"".join(buffers)

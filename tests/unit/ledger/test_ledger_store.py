@@ -197,7 +197,7 @@ def test_a_damaged_index_header_leaves_no_rows(tmp_path: Path) -> None:
     store = LocalLedgerStore(LocalFiles(), tmp_path)
     store.create(REF, HEADER)
     store.append_index(REF, HEADER, 0, row(0))
-    path = tmp_path / "34" / "0000000000001234" / "00000005.index"
+    path = tmp_path / "34" / "0000000000001234-00000005.index"
     data = bytearray(path.read_bytes())
     data[9] ^= 1
     path.write_bytes(data)
@@ -208,13 +208,12 @@ def test_files_lie_where_the_documentation_says(tmp_path: Path) -> None:
     store = LocalLedgerStore(LocalFiles(), tmp_path)
     store.create(REF, HEADER)
     store.append_index(REF, HEADER, 0, row(0))
-    (tmp_path / "34" / "lost+found").mkdir()
-    (tmp_path / "34" / "lost+found" / "x.ledger").touch()
-    directory = tmp_path / "34" / "0000000000001234"
-    assert sorted(path.name for path in directory.iterdir()) == [
-        "00000005.index",
-        "00000005.ledger",
+    assert sorted(path.name for path in (tmp_path / "34").iterdir()) == [
+        "0000000000001234-00000005.index",
+        "0000000000001234-00000005.ledger",
     ]
+    (tmp_path / "34" / "lost+found").mkdir()
+    (tmp_path / "34" / "x.ledger").touch()
     assert store.list() == [REF]
 
 

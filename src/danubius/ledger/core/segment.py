@@ -95,7 +95,7 @@ class Segment:
         if entry.last_time_us > self.last_time_us:
             self.last_time_us = entry.last_time_us
 
-    def become_written(self, data: bytes) -> None:
+    def become_written(self, data: Buffer) -> None:
         """The batches are on disk, and `data` is all of them: the many small buffers may go."""
         assert len(data) == self.size
         self.state = State.WRITTEN

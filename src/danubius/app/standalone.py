@@ -21,7 +21,7 @@ from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.model.limits import MIB
 from danubius.runtime.clock import SystemClock
-from danubius.runtime.files import LocalFiles
+from danubius.runtime.files import LocalFiles, raise_open_files_limit
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal
 from danubius.wal.snapshot import SnapshotStore
@@ -38,6 +38,9 @@ CHECKPOINT_TIMEOUT_S: Final = 20.0
 """Starting and stopping wait this long for a checkpoint; without it the next start only replays more."""
 DRAIN_TIMEOUT_S: Final = 3.0
 """Stopping waits this long for connections to end."""
+
+LEDGER_FILES_MAX: Final = 16_384
+"""Ledger files kept open for writing; the other half of what the system allows is for connections."""
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +98,8 @@ class Standalone:
             loop.call_soon_threadsafe(callback)
 
         self._journal = Journal(self._journal_config, self._files, directory.journal)
-        store = LocalLedgerStore(self._files, directory.ledgers)
+        open_files_max = min(LEDGER_FILES_MAX, raise_open_files_limit() // 2)
+        store = LocalLedgerStore(self._files, directory.ledgers, open_files_max=open_files_max)
         self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock)
         self._running.callback(self._ledgers.close)
         snapshots = SnapshotStore(self._files, directory.snapshots)

@@ -11,10 +11,12 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import sys
 from typing import TYPE_CHECKING, Final, Protocol
@@ -343,6 +345,15 @@ class LocalLock:
 
     def release(self) -> None:
         self._file.close()
+
+
+def raise_open_files_limit() -> int:
+    """Let this process open as many files as the system allows it, and return how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def translate(error: OSError, verb: str, path: Path) -> StorageFull | StorageFailed:

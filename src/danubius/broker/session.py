@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec
 
 from danubius.broker.consuming import ConsumerHandle, check_subscribe, find_subscription
 from danubius.broker.description import describe_topic, summarise_topic
@@ -48,13 +49,15 @@ from danubius.wire.commands import (
 from danubius.wire.version import choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from danubius.broker.broker import Broker
     from danubius.broker.peer import Buffer, Peer
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.publish.core.sequencer import Producer
+
+P = ParamSpec("P")
 
 HANDLES_MAX: Final = 100_000
 """Producers and consumers open on one connection: room for one producer on each of 100,000 topics."""
@@ -73,6 +76,8 @@ class Session:
         self._name = name
         self._producers: dict[int, ProducerHandle] = {}
         self._consumers: dict[int, ConsumerHandle] = {}
+        self._opening: set[int] = set()
+        """Handles promised to requests that wait for the disk or for another peer."""
         self._next_handle = 1
         self._is_closed = False
         self._is_paused = False
@@ -138,17 +143,19 @@ class Session:
         self._peer.send(Located(topic.name, self._advertised_url), correlation_id)
 
     def _create_topic(self, command: CreateTopic, correlation_id: int) -> None:
+        def created(result: Topic | DanubiusError) -> None:
+            self._finish(correlation_id, result if isinstance(result, DanubiusError) else None)
+
         self._broker.create_topic(
             command.topic,
             command.spec,
             exist_ok=command.exist_ok,
-            on_done=lambda result: self._finish(
-                correlation_id, result if isinstance(result, DanubiusError) else None
-            ),
+            on_done=self._later(correlation_id, created),
         )
 
     def _delete_topic(self, command: DeleteTopic, correlation_id: int) -> None:
-        self._broker.delete_topic(command.topic, functools.partial(self._finish, correlation_id))
+        deleted = functools.partial(self._finish, correlation_id)
+        self._broker.delete_topic(command.topic, self._later(correlation_id, deleted))
 
     def _list_topics(self, command: ListTopics, correlation_id: int) -> None:
         if not 1 <= command.limit <= LIST_PAGE_MAX:
@@ -171,22 +178,32 @@ class Session:
                     OffsetResolved(offset, log.start_offset, log.end_offset), correlation_id
                 )
 
-        topic.resolve(command.position, resolved)
+        topic.resolve(command.position, self._later(correlation_id, resolved))
 
     # ------------------------------------------------------------ producing
 
     def _open_producer(self, command: OpenProducer, correlation_id: int) -> None:
+        handle = self._reserve_handle()
+
         def opened(topic: Topic, producer: Producer) -> None:
             if self._is_closed:
                 return
-            handle = self._draw_handle()
             attached = ProducerHandle(
                 self._broker, self._peer, topic, producer, handle, self._forget_producer
             )
             self._producers[handle] = attached
             self._peer.send(attached.attach(), correlation_id)
 
-        open_producer(self._broker, command, opened, functools.partial(self._fail, correlation_id))
+        def failed(error: DanubiusError) -> None:
+            self._fail(correlation_id, error)
+
+        with self._promising(handle):
+            open_producer(
+                self._broker,
+                command,
+                self._later(correlation_id, opened, handle),
+                self._later(correlation_id, failed, handle),
+            )
 
     def _produce(self, command: Produce, correlation_id: int, payload: memoryview) -> None:
         producer = self._producers.get(command.handle)
@@ -214,6 +231,7 @@ class Session:
     def _subscribe(self, command: Subscribe, correlation_id: int) -> None:
         check_subscribe(command)
         topic = self._broker.topic(command.topic)
+        handle = self._reserve_handle()
 
         def found(subscription: Subscription | DanubiusError) -> None:
             if self._is_closed:
@@ -221,13 +239,15 @@ class Session:
             if isinstance(subscription, DanubiusError):
                 self._fail(correlation_id, subscription)
                 return
-            handle = self._draw_handle()
             consumer = ConsumerHandle(self._broker, self._peer, command, topic, subscription)
             self._consumers[handle] = consumer
             consumer.attach(handle, self._forget_consumer)
             self._peer.send(Subscribed(handle, consumer.is_active), correlation_id)
 
-        find_subscription(self._broker, topic, command, found)
+        with self._promising(handle):
+            find_subscription(
+                self._broker, topic, command, self._later(correlation_id, found, handle)
+            )
 
     def _flow(self, command: Flow, _correlation_id: int) -> None:
         if command.messages < 0 or command.bytes < 0:
@@ -270,10 +290,9 @@ class Session:
         elif correlation_id:
             raise HandleNotFound(f"no consumer is open under handle {handle}")
         if consumer is not None and correlation_id:
+            finish = functools.partial(self._finish, correlation_id)
             self._broker.acks.confirm(
-                consumer.topic,
-                consumer.subscription,
-                functools.partial(self._finish, correlation_id),
+                consumer.topic, consumer.subscription, self._later(correlation_id, finish)
             )
 
     def _close_consumer(self, command: CloseConsumer, correlation_id: int) -> None:
@@ -292,18 +311,47 @@ class Session:
             else:
                 self._peer.send(result, correlation_id, payload)
 
-        FetchRequest(self._broker, self._broker.topic(command.topic), command, fetched).start()
+        topic = self._broker.topic(command.topic)
+        FetchRequest(self._broker, topic, command, self._later(correlation_id, fetched)).start()
 
     # ------------------------------------------------------------ answers
 
-    def _draw_handle(self) -> int:
-        if len(self._producers) + len(self._consumers) >= HANDLES_MAX:
+    def _reserve_handle(self) -> int:
+        """Count a producer or consumer from its request on, so that no callback can find the room gone."""
+        if len(self._producers) + len(self._consumers) + len(self._opening) >= HANDLES_MAX:
             raise InvalidArgument(
                 f"a connection has room for {HANDLES_MAX} producers and consumers"
             )
         handle = self._next_handle
         self._next_handle += 1
+        self._opening.add(handle)
         return handle
+
+    @contextlib.contextmanager
+    def _promising(self, handle: int) -> Generator[None]:
+        """Take the promise of a handle back if the request fails at once."""
+        try:
+            yield
+        except DanubiusError:
+            self._opening.discard(handle)
+            raise
+
+    def _later(
+        self, correlation_id: int, action: Callable[P, None], handle: int = 0
+    ) -> Callable[P, None]:
+        """`action` for the loop to call, outside `handle`: its error is the request's answer there too.
+
+        What escaped here would end the process. The first call ends the promise of `handle`.
+        """
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            self._opening.discard(handle)
+            try:
+                action(*args, **kwargs)
+            except DanubiusError as error:
+                self._fail(correlation_id, error)
+
+        return run
 
     def _finish(self, correlation_id: int, error: DanubiusError | None) -> None:
         if error is not None:

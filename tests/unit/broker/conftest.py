@@ -1,0 +1,137 @@
+"""A broker without sockets or threads: peers are lists of answers, and a test says when the disk works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from danubius.broker.broker import Broker
+from danubius.broker.config import BrokerConfig
+from danubius.broker.session import Session
+from danubius.ledger.config import LedgerConfig
+from danubius.ledger.memory import MemoryLedgerStore
+from danubius.ledger.storage import LedgerStorage
+from danubius.model.ids import Epoch
+from danubius.model.topic import TopicSpec
+from danubius.record.encode import encode
+from danubius.runtime.clock import SystemClock
+from danubius.sim.disk import SimFiles
+from danubius.sim.threads import SimThreads
+from danubius.wal.config import JournalConfig
+from danubius.wal.journal import Journal
+from danubius.wire.commands import Error, OpenProducer, Produce, ProducerOpened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from danubius.broker.peer import Buffer
+    from danubius.wire.commands import AnyCommand
+
+
+class RecordingPeer:
+    """The other end of a connection, as a list of what was sent to it."""
+
+    def __init__(self, bench: BrokerBench) -> None:
+        self._bench = bench
+        self._next_correlation = 1
+        self.address = "test"
+        self.is_writable = True
+        self.sent: list[tuple[AnyCommand, int]] = []
+        self.probes: list[Callable[[bool], None]] = []
+        self.session = Session(bench.broker, self, "danube://test", "broker")
+
+    def send(
+        self, command: AnyCommand, correlation_id: int = 0, payload: Sequence[Buffer] = ()
+    ) -> None:
+        self.sent.append((command, correlation_id))
+
+    def pause_reading(self, reason: str) -> None: ...
+
+    def resume_reading(self, reason: str) -> None: ...
+
+    def probe(self, on_result: Callable[[bool], None]) -> None:
+        self.probes.append(on_result)
+
+    def ask(self, command: AnyCommand, payload: bytes | bytearray = b"") -> int:
+        """Send a request and return its number."""
+        number = self._next_correlation
+        self._next_correlation += 1
+        self.session.handle(command, number, memoryview(payload))
+        return number
+
+    def answer_to(self, number: int) -> Any:
+        """The answer to a request; None while there is none."""
+        answers = [command for command, correlation_id in self.sent if correlation_id == number]
+        assert len(answers) <= 1, "a request has one answer"
+        return answers[0] if answers else None
+
+    def call(self, command: AnyCommand, payload: bytes | bytearray = b"") -> Any:
+        """Send a request, let the disk work, and return the answer."""
+        number = self.ask(command, payload)
+        self._bench.settle()
+        return self.answer_to(number)
+
+    def told(self, kind: type) -> list[Any]:
+        """What the broker said of its own accord."""
+        return [command for command, number in self.sent if not number and type(command) is kind]
+
+    def publish(self, topic: str, payloads: list[bytes]) -> None:
+        """Send one batch by a producer of its own."""
+        opened = self.call(OpenProducer(topic, f"producer-{self._next_correlation}", TopicSpec()))
+        assert isinstance(opened, ProducerOpened), opened
+        batch = encode(
+            payloads,
+            publish_time_us=1,
+            producer_id=opened.producer_id,
+            producer_epoch=opened.producer_epoch,
+        )
+        answer = self.call(Produce(opened.handle), batch)
+        assert not isinstance(answer, Error), answer
+
+
+class BrokerBench:
+    """One broker on a simulated disk."""
+
+    def __init__(self) -> None:
+        self.files = SimFiles()
+        self.posted: deque[Callable[[], None]] = deque()
+        self.threads = SimThreads()
+        self.clock = SystemClock()
+        self.journal = Journal(
+            JournalConfig(fill_bytes=0), self.files, Path("/data/journal"), spawn=self.threads
+        )
+        self.ledgers = LedgerStorage(
+            LedgerConfig(), MemoryLedgerStore(), self.posted.append, self.clock, self.threads
+        )
+        self.broker = Broker(
+            BrokerConfig(),
+            self.clock,
+            asyncio.get_running_loop(),
+            self.journal,
+            self.ledgers,
+            Epoch(1),
+        )
+        assert not list(self.journal.recover(0))
+        self.ledgers.start()
+        self.journal.start(self.posted.append, self.broker.on_committed, self.broker.on_failed)
+        self.settle()
+
+    def connect(self) -> RecordingPeer:
+        return RecordingPeer(self)
+
+    def settle(self) -> None:
+        """Let the threads work and the loop hear of it until nothing is left to do."""
+        self.threads.turn(self.clock.monotonic_ns())
+        while self.posted:
+            self.posted.popleft()()
+            if not self.posted:
+                self.threads.turn(self.clock.monotonic_ns())
+
+
+@pytest.fixture
+async def bench() -> BrokerBench:
+    return BrokerBench()

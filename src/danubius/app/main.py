@@ -55,7 +55,7 @@ async def _serve(options: StandaloneOptions) -> int:
         log.critical(
             "unexpected error",
             exc_info=context.get("exception"),
-            extra={"where": context["message"]},
+            extra={"where": context.get("message", "")},
         )
         if isinstance(context.get("exception"), Exception):
             stop(1)
@@ -75,5 +75,6 @@ async def _serve(options: StandaloneOptions) -> int:
     )
     sys.stdout.flush()
     code = await ended
-    await standalone.stop()
+    # After a crash the state may be wrong: nothing of it is saved, the next start has the journal.
+    await (standalone.abandon() if code else standalone.stop())
     return code

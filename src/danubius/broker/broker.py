@@ -90,6 +90,9 @@ class Broker:
         self.topics_by_id: dict[TopicId, Topic] = {}
         self._next_consumer_id = 1
         self._creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
+        self.is_committing = False
+        self.on_answered: Callable[[], None] = _nothing
+        """Called when all answers and deliveries of one commit were written: they can leave now."""
         self._touched: dict[Topic, None] = {}
         self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
@@ -105,12 +108,14 @@ class Broker:
 
     def on_committed(self, tokens: list[Any], end_position: int) -> None:
         self.journal_failure = None
-        self._is_notify_due = True
+        self._is_notify_due = self.is_committing = True
         for token in tokens:
             token.committed()
         self.committed_position = end_position
         self._notify_touched()
         self.pressure.relieve()
+        self.is_committing = False
+        self.on_answered()
 
     def on_failed(self, tokens: list[Any], error: DanubiusError) -> None:
         self.journal_failure = error
@@ -295,8 +300,14 @@ class Broker:
         if not topic.is_reliable:
             on_done(producer)
             return
+
+        def failed(error: DanubiusError) -> None:
+            # The life before goes on as if nothing had been tried.
+            sequencer.close(producer, known)
+            on_done(error)
+
         event = ProducerStarted(topic.id, producer_id, name, epoch, bool(resume_epoch))
-        self.journal_event(topic.id, event, lambda: on_done(producer), on_done)
+        self.journal_event(topic.id, event, lambda: on_done(producer), failed)
 
     # ------------------------------------------------------------ subscriptions
 
@@ -433,6 +444,10 @@ def _accept_existing(topic: Topic, spec: TopicSpec, *, exist_ok: bool) -> Topic 
 
 def _count_dropped(subscription: Subscription, count: int) -> None:
     subscription.dropped += count
+
+
+def _nothing() -> None:
+    """Stand in for a callback that nobody asked for."""
 
 
 def _retention_failed(error: DanubiusError) -> None:

@@ -68,6 +68,8 @@ class BinaryConnection:
             return
         try:
             self.protocol.write(self._wire.send(command, correlation_id, payload))
+            if self._edge.broker.is_committing:
+                self._edge.written.append(self.protocol)
         except DanubiusError as error:
             # Only an oversized answer can come here; a request must not wait for ever.
             log.warning("answer not sent", extra={"peer": self.address, "error": str(error)})
@@ -171,6 +173,9 @@ class BinaryEdge:
         self.advertised_url = ""
         self.connections: dict[BinaryConnection, None] = {}
         self.refusals = 0
+        self.written: list[StreamProtocol[Frame]] = []
+        """Connections that were written to during the commit under way."""
+        broker.on_answered = self.flush
         self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -203,6 +208,12 @@ class BinaryEdge:
         if self.connections:
             self._emptied = self.loop.create_future()
             await self._emptied
+
+    def flush(self) -> None:
+        """Send now what would otherwise wait for the loop's next turn."""
+        written, self.written = self.written, []
+        for protocol in written:
+            protocol.flush()
 
     def forget(self, connection: BinaryConnection) -> None:
         self.connections.pop(connection, None)

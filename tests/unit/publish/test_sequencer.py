@@ -154,3 +154,19 @@ def test_replay_rebuilds_what_commit_left() -> None:
     assert replayed.next_offset == live.next_offset
     assert list(twin.runs) == list(producer.runs)
     assert replayed.admit(twin, 3, 1) == Repeated(3, None)
+
+
+def test_an_opening_that_failed_leaves_the_life_before_it() -> None:
+    sequencer = Sequencer()
+    older = opened(sequencer)
+    newer = opened(sequencer)
+    sequencer.close(newer, older)
+    assert sequencer.producer_or_none("p") is older
+    assert sequencer.admit(older, 0, 1) == Admitted(0)
+
+
+def test_an_opening_that_failed_late_does_not_end_a_newer_one() -> None:
+    sequencer = Sequencer()
+    first, second = opened(sequencer), opened(sequencer)
+    sequencer.close(first, None)
+    assert sequencer.producer_or_none("p") is second

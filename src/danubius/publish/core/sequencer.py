@@ -134,6 +134,14 @@ class Sequencer:
                 del self._producers[name]
                 return
 
+    def close(self, producer: Producer, previous: Producer | None) -> None:
+        """Take back an `open` that did not become durable, unless a newer one came in between."""
+        if self._producers.get(producer.name) is not producer:
+            return
+        del self._producers[producer.name]
+        if previous is not None:
+            self._producers[previous.name] = previous
+
     def restore(self, producer: Producer) -> None:
         self._producers[producer.name] = producer
 

@@ -18,7 +18,7 @@ from danubius.record.header import SPARSE, Codec, Header, stamp
 from danubius.record.seal import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from danubius.record.checksum import Buffer
 
@@ -110,8 +110,10 @@ def cut_rows(header: Header, body: memoryview, columns: Columns, rows: Rows) -> 
     _add_values(part, _pick_values(body, columns.payload, indexes, rows.payloads))
     if columns.key is not None and columns.key_hash_at is not None:
         if columns.key_validity_at is not None:
-            bits = _validity(body, columns.key_validity_at, count)
-            text = "".join(["1" if bits >> index & 1 else "0" for index in reversed(indexes)])
+            at = columns.key_validity_at
+            text = "".join(
+                ["1" if body[at + (i >> 3)] >> (i & 7) & 1 else "0" for i in reversed(indexes)]
+            )
             _add_validity(part, int(text, 2), len(indexes))
         _add_values(part, _pick_values(body, columns.key, indexes, rows.key_values))
         hashes = body[columns.key_hash_at : columns.key_hash_at + 4 * count].cast("I")
@@ -153,13 +155,20 @@ def _pick_values(
         return operator.itemgetter(*indexes)(decoded)
     offsets = body[column.offsets_at : column.offsets_at + 4 * (column.count + 1)].cast("i")
     data = body[column.data_at : column.data_at + column.data_bytes]
-    values: list[Buffer] = []
+    return [data[first:end] for first, end in _pick_ranges(offsets, indexes, len(data))]
+
+
+def _pick_ranges(
+    offsets: memoryview, indexes: Sequence[int], limit: int
+) -> Iterator[tuple[int, int]]:
+    """The ranges of single values. They never overlap: so together they are no more than is there."""
+    floor = 0
     for index in indexes:
         first, end = offsets[index], offsets[index + 1]
-        if not 0 <= first <= end <= len(data):
+        if not floor <= first <= end <= limit:
             raise InvalidBatch("the offsets of a column fall: the record batch is malformed")
-        values.append(data[first:end])
-    return values
+        floor = end
+        yield first, end
 
 
 def _add_values(part: _Part, values: Sequence[Buffer]) -> None:
@@ -176,10 +185,7 @@ def _add_maps(part: _Part, body: memoryview, columns: Columns, indexes: Sequence
     offsets = body[at : at + 4 * (columns.payload.count + 1)].cast("i")
     pairs: list[int] = []
     sizes: list[int] = []
-    for index in indexes:
-        first, end = offsets[index], offsets[index + 1]
-        if not 0 <= first <= end <= columns.names.count:
-            raise InvalidBatch("the offsets of a column fall: the record batch is malformed")
+    for first, end in _pick_ranges(offsets, indexes, columns.names.count):
         pairs += range(first, end)
         sizes.append(end - first)
     part.add(pack_offsets(sizes))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import time
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,7 @@ from danubius.errors import (
     MessageTooLarge,
     UnsupportedVersion,
 )
-from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
+from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX, MIB
 from danubius.record.batch import (
     HEADER_BYTES,
     Codec,
@@ -262,6 +264,68 @@ def test_offsets_that_fall_in_the_middle_are_found_when_decoding() -> None:
             hostile.payload(1)
         with pytest.raises(InvalidBatch):
             hostile.to_arrow()
+
+
+def sawtooth(batch: bytearray, at: int, count: int, top: int) -> RecordBatch:
+    """Offsets at `at` that alternate between 0 and `top`: every second value is the whole column."""
+    offsets = [0, top] * (count // 2) + [top]
+
+    def change(body: bytearray) -> None:
+        struct.pack_into(f"<{count + 1}i", body, at, *offsets)
+
+    return RecordBatch.parse(resealed(batch, change))
+
+
+def test_attributes_that_overlap_are_refused_before_they_multiply() -> None:
+    count = 4000
+    maps: list[dict[str, str] | None] = [{"a": ""}] * count
+    batch = encode([b""] * count, publish_time_us=1, attributes=maps)
+    at = RecordBatch.parse(batch).columns.map_offsets_at
+    assert at is not None
+    hostile = sawtooth(batch, HEADER_BYTES + at, count, count)
+    check_batch(bytes(hostile.buffer))
+    tracemalloc.start()
+    try:
+        for indexes in (range(0, count, 2), range(0, count, 20)):
+            with pytest.raises(InvalidBatch, match="fall"):
+                hostile.select(indexes)
+        with pytest.raises(InvalidBatch, match="fall"):
+            hostile.attributes()
+        with pytest.raises(InvalidBatch):
+            hostile.to_arrow()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(hostile.buffer) + MIB
+
+
+@pytest.mark.parametrize("column", ["payload", "key", "names", "values"])
+def test_values_that_overlap_are_refused_before_they_multiply(column: str) -> None:
+    count = 400
+    texts = ["x" * 10] * count
+    batch = encode(
+        [b"p" * 10] * count,
+        publish_time_us=1,
+        keys=[b"k" * 10] * count,
+        attributes=[{text: text} for text in texts],
+    )
+    place = getattr(RecordBatch.parse(batch).columns, column)
+    hostile = sawtooth(batch, HEADER_BYTES + place.offsets_at, count, 10 * count)
+    check_batch(bytes(hostile.buffer))
+    for step in (2, 20):
+        with pytest.raises(InvalidBatch, match="fall"):
+            RecordBatch.parse(hostile.buffer).select(range(0, count, step))
+
+
+def test_a_selection_costs_the_same_per_record_however_long_the_batch_is() -> None:
+    count = BATCH_RECORDS_MAX
+    keys = [None, b""] * (count // 2)
+    batch = RecordBatch.parse(encode([b""] * count, publish_time_us=1, keys=keys))
+    started_ns = time.process_time_ns()
+    part = batch.select(range(0, count, 2))
+    assert part.keys() == [None] * (count // 2)
+    # Tenths of a second; shifting a number as long as the batch for each record took eight.
+    assert time.process_time_ns() - started_ns < 3_000_000_000
 
 
 def test_deltas_that_do_not_rise_are_found() -> None:

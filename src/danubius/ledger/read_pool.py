@@ -9,7 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from danubius.errors import DanubiusError, Overloaded, ShuttingDown, StorageFailed
-from danubius.runtime.threads import Worker
+from danubius.runtime.threads import Worker, finishing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class ReadPool:
 
     def _handle(self, reads: list[_Read], now_ns: int) -> None:
         del now_ns
-        for read in reads:
+        for read in finishing(reads):
             try:
                 result = read.work()
             except DanubiusError as error:

@@ -29,6 +29,7 @@ from danubius.ledger.core.format import (
 )
 from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
+from danubius.runtime.threads import finishing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -164,7 +165,7 @@ class LedgerWriter:
     def handle(self, jobs: list[Job], now_ns: int) -> int:
         """Do the jobs, and what is due; the time to be called again."""
         self._now_ns = now_ns
-        for job in jobs:
+        for job in finishing(jobs):
             match job:
                 case WriteJob():
                     self._accept(job)

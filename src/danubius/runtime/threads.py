@@ -9,7 +9,8 @@ Invariants:
 - `stop` lets everything that was put before it be handled first. The thread is no daemon: the
   process does not end in the middle of a write.
 - A handler never raises in normal work. If it does, that is a bug: the worker ends, hands the
-  items that nobody will handle to `on_crash`, and later items go there too.
+  items that nobody will handle to `on_crash`, and later items go there too. Those that the handler
+  took out of its list (see `finishing`) were handled and do not go there.
 
 The inbox has no bound of its own: whoever puts knows the bytes under way and stops by them.
 """
@@ -21,7 +22,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -36,12 +37,19 @@ STOP_TIMEOUT_S: Final = 30.0
 log = logging.getLogger(__name__)
 
 
+def finishing(items: list[Item]) -> Iterator[Item]:
+    """Go through a handler's items; each leaves the list when the next is asked for, so a crash gives up the rest."""
+    while items:
+        yield items[0]
+        del items[0]
+
+
 class WorkerPort(Protocol[_Given]):
     """A worker as its owner sees it; `sim.threads.SimWorker` is the twin without a thread."""
 
     def start(self) -> None: ...
     def put(self, item: _Given) -> None: ...
-    def try_run(self, items: list[_Given]) -> bool: ...
+    def try_run(self, items: list[_Given], is_quick: Callable[[], bool]) -> bool: ...
     def stop(self, timeout_s: float = ...) -> bool: ...
 
 
@@ -103,16 +111,20 @@ class Worker(Generic[Item]):
             # The thread may have looked for leftovers before this one came.
             self._bury([], self._crash)
 
-    def try_run(self, items: list[Item]) -> bool:
-        """Handle items here and now if the worker is idle; the order of `put` is kept.
+    def try_run(self, items: list[Item], is_quick: Callable[[], bool]) -> bool:
+        """Handle items here and now if the worker is idle and `is_quick` agrees; the order of `put` is kept.
 
         For work so small that handing it over costs more. Only the thread that puts may call this.
+        `is_quick` is asked while nobody else runs the handler, so it may look at the handler's
+        state. False: nothing was done, the items are the caller's to `put`.
         """
         if self._put_count != self._handled_count or self._crash is not None:
             return False
         if not self._turn.acquire(blocking=False):
             return False
         try:
+            if not is_quick():
+                return False
             wake_ns = self._handle(items, time.monotonic_ns())
         except BaseException as crash:  # as on the thread: nobody may wait for ever
             log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
@@ -143,11 +155,12 @@ class Worker(Generic[Item]):
     def _run(self) -> None:
         while True:
             items, is_last = self._drain(self._wake_ns)
+            count = len(items)
             try:
                 if items or not is_last:
                     with self._turn:
                         self._wake_ns = self._handle(items, time.monotonic_ns())
-                    self._handled_count += len(items)
+                    self._handled_count += count
             except BaseException as crash:
                 # Whatever it was, a dead thread must not take its items into the grave.
                 log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})

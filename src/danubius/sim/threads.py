@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from danubius.runtime.threads import Item
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from danubius.runtime.threads import Handle, OnCrash
 
 _Given = TypeVar("_Given")
@@ -33,7 +35,11 @@ class SimWorker(Generic[_Given]):
         else:
             self._on_crash([item], self._crash)
 
-    def try_run(self, items: list[_Given]) -> bool:  # noqa: ARG002  the test says when it is time
+    def try_run(
+        self,
+        items: list[_Given],  # noqa: ARG002  the test says when it is time
+        is_quick: Callable[[], bool],  # noqa: ARG002
+    ) -> bool:
         return False
 
     def stop(self, timeout_s: float = 0.0) -> bool:  # noqa: ARG002  nothing can hang here

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -267,12 +268,12 @@ class Journal:
         turn, worker, committer = self._turn, self._worker, self._committer
         if not turn or worker is None or committer is None:
             return
-        is_quick = self._defer is not None and committer.is_quick(
-            len(turn), self._turn_bytes, self._turn_syncs
+        is_quick = functools.partial(
+            committer.is_quick, len(turn), self._turn_bytes, self._turn_syncs
         )
         self._turn = []
         self._turn_bytes = self._turn_syncs = 0
-        if is_quick and worker.try_run([_Turn(turn, is_quick=True)]):
+        if self._defer is not None and worker.try_run([_Turn(turn, is_quick=True)], is_quick):
             self._deliver()
         else:
             worker.put(_Turn(turn))
@@ -352,8 +353,8 @@ class _Committer:
     def is_quick(self, count: int, size: int, syncs: int) -> bool:
         """Whether a group takes less time than handing it to the thread and back.
 
-        That is a small write without a change of files. With a sync it is so only for a lone record on a quick
-        disk: many at once are better off with a thread that syncs while the loop goes on.
+        Asked while nobody writes. It is so for a small write without a change of files; with a sync only for a
+        lone record on a quick disk: many at once are better off with a thread that syncs while the loop goes on.
         """
         if size > QUICK_BYTES_MAX or not self._writer.is_quick(size):
             return False
@@ -380,10 +381,13 @@ class _Committer:
         return self._sync_due_ns
 
     def _handle_quick(self, entries: list[Entry], now_ns: int) -> int | None:
+        group = [entry for entry in entries if entry.generation > self._failed_generation]
         self._is_quiet = True
-        if entries[0].generation > self._failed_generation:
-            self._commit(entries)
-        self._is_quiet = False
+        try:
+            if group:
+                self._commit(group)
+        finally:
+            self._is_quiet = False
         if self._writer.durable == self._writer.end:
             self._sync_due_ns = None
         elif self._sync_due_ns is None:

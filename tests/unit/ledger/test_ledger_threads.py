@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from danubius.errors import Overloaded, ShuttingDown, StorageFailed
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk
 from danubius.ledger.local import LocalLedgerStore
+from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.read_pool import ReadPool
 from danubius.ledger.storage import LedgerStorage
+from danubius.ledger.writer import DeleteJob
 from danubius.record.scan import iter_batches
 from danubius.runtime.files import LocalFiles
 from danubius.sim.threads import SimThreads
@@ -18,8 +22,6 @@ from danubius.sim.threads import SimThreads
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
     from danubius.errors import DanubiusError
     from danubius.ledger.managed import ManagedLedger
@@ -138,6 +140,40 @@ async def test_a_crashed_storage_thread_is_a_failure_that_everybody_hears_of(
         assert isinstance(storage.failure, StorageFailed)
     finally:
         storage.close()
+
+
+def test_a_read_is_answered_once_though_the_one_behind_it_crashes_the_thread() -> None:
+    threads = SimThreads()
+    posted: list[Any] = []
+    pool = ReadPool(1, 9, posted.append, threads)
+    pool.start()
+    got: list[Any] = []
+    pool.submit(lambda: 1, got.append)
+    pool.submit(lambda: 1 // 0, got.append)
+    pool.submit(lambda: 3, got.append)
+    with pytest.raises(ZeroDivisionError):
+        threads.turn()
+    for callback in posted:
+        callback()
+    assert [type(result) for result in got] == [int, StorageFailed, StorageFailed]
+    assert pool._busy == [0]
+
+
+def test_a_flush_is_answered_once_though_the_job_behind_it_crashes_the_thread() -> None:
+    threads = SimThreads()
+    posted: list[Any] = []
+    storage = LedgerStorage(SMALL, MemoryLedgerStore(), posted.append, spawn=threads)
+    storage.start()
+    answers: list[DanubiusError | None] = []
+    storage.flush(answers.append)
+    # A bug, of the kind that nobody foresees.
+    storage._put(DeleteJob(None, None))  # pyright: ignore[reportArgumentType]
+    storage.flush(answers.append)
+    with pytest.raises(TypeError):
+        threads.turn()
+    for callback in posted:
+        callback()
+    assert [type(answer) for answer in answers] == [type(None), StorageFailed]
 
 
 def test_reads_beyond_the_bound_are_refused() -> None:

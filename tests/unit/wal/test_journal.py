@@ -18,6 +18,7 @@ from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
 from danubius.wal.journal import Journal, JournalRecord, _Turn
+from danubius.wal.writer import Entry, JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -311,6 +312,54 @@ def test_a_failure_fails_all_that_waits_once_and_the_next_append_takes_the_place
     for seed in range(10):
         owner.files.crash(seed)
         assert reopen(owner.files).bodies == ["a", "e"]
+
+
+def run_at_once(owner: Owner, turn: list[Entry]) -> None:
+    """Handle a turn as the loop does itself when the thread is idle."""
+    committer = owner.journal._committer
+    assert committer is not None
+    committer.handle([_Turn(turn, is_quick=True)], 0)
+
+
+def entry(owner: Owner, body: bytes) -> Entry:
+    size = record_bytes(len(body))
+    return Entry(1, 7, (body,), len(body), size, True, owner.journal._generation)
+
+
+def test_of_a_turn_that_a_failure_fell_into_only_what_came_behind_is_committed() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    before = entry(owner, b"before")
+    owner.files.fail("sync")
+    owner.append("failed")
+    owner.turn()
+    owner.commit("b")
+    behind = entry(owner, b"behind")
+    owner.journal._pending.append("behind")
+    owner.journal._queued_bytes += behind.size
+    run_at_once(owner, [before, behind])
+    owner.journal._deliver()
+    assert owner.committed == ["a", "b", "behind"]
+    assert owner.journal.queued_bytes == 0
+    assert reopen(owner.files).bodies == ["a", "b", "behind"]
+
+
+def test_after_a_bug_on_the_loop_the_threads_reports_are_announced_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+
+    def write(writer: JournalWriter, entries: list[Entry]) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalWriter, "write", write)
+        with pytest.raises(ZeroDivisionError):
+            run_at_once(owner, [entry(owner, b"x")])
+    owner.append("b")
+    owner.threads.turn()
+    assert len(owner.posts) == 1
 
 
 def test_what_was_written_survives_a_failed_sync_and_then_power_loss() -> None:

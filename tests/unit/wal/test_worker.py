@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from danubius.runtime.threads import Worker
+from danubius.runtime.threads import Worker, finishing
 
 
 def never(items: list[int], crash: BaseException) -> None:
@@ -73,6 +73,67 @@ def test_items_of_a_crashed_worker_are_given_up_not_lost() -> None:
     worker.put(3)
     assert worker.stop()
     assert given_up == [1, 2, 3]
+
+
+def test_what_was_finished_before_a_crash_is_not_given_up() -> None:
+    done: list[int] = []
+    given_up: list[int] = []
+
+    def handle(items: list[int], now_ns: int) -> None:
+        for item in finishing(items):
+            if item == 3:
+                raise ValueError
+            done.append(item)
+
+    worker = Worker[int]("w", handle, on_crash=lambda items, _: given_up.extend(items))
+    for number in range(1, 6):
+        worker.put(number)
+    worker.start()
+    assert worker.stop()
+    assert done == [1, 2]
+    assert given_up == [3, 4, 5]
+
+
+def test_an_idle_worker_lets_the_caller_do_the_work_if_that_is_quick() -> None:
+    threads: list[threading.Thread] = []
+    worker = Worker[int](
+        "w", lambda items, _: threads.append(threading.current_thread()), on_crash=never
+    )
+    assert worker.try_run([1], lambda: True)
+    assert threads == [threading.current_thread()]
+    assert not worker.try_run([2], lambda: False)
+    assert len(threads) == 1
+    worker.start()
+    worker.put(2)
+    assert worker.stop()
+    assert len(threads) == 2
+
+
+def test_whether_it_is_quick_is_asked_only_while_the_thread_does_nothing() -> None:
+    is_in_handler = threading.Event()
+    may_go_on = threading.Event()
+    asked: list[bool] = []
+
+    def handle(items: list[int], now_ns: int) -> int | None:
+        if not items:
+            is_in_handler.set()
+            assert may_go_on.wait(5)
+            return None
+        return now_ns + 1
+
+    def is_quick() -> bool:
+        asked.append(True)
+        return True
+
+    worker = Worker[int]("w", handle, on_crash=never)
+    worker.start()
+    # Woken by the clock, the thread is busy though nothing was put that it has not handled.
+    worker.put(1)
+    assert is_in_handler.wait(5)
+    assert not worker.try_run([2], is_quick)
+    assert asked == []
+    may_go_on.set()
+    assert worker.stop()
 
 
 def test_stop_without_start_is_fine() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.client.attachment import Attachment
 from danubius.client.core.acks import RangeGatherer
 from danubius.client.core.credit import CreditWindow
+from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_timeout, to_milliseconds
 from danubius.client.timeouts import ReceiveTimeout
@@ -69,7 +70,7 @@ class Consumer:
         self._is_active = False
         self._generation = 0
         self._queue: deque[tuple[Deliver, memoryview]] = deque()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._arrivals = Gate()
         self._handout = Handout()
         self._handed = 0
         self._streak = 0
@@ -110,13 +111,13 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        message = self._handout.next_or_none()
-        if message is None:
-            return await self._receive(None)
         self._handed += 1
         if not self._handed % _YIELD_MESSAGES:
-            await asyncio.sleep(0)  # the connection needs its turn in a loop that never waits
-        return message
+            # The connection needs its turn in a loop that never waits; before anything is taken, so that a
+            # cancellation here loses nothing.
+            await asyncio.sleep(0)
+        message = self._handout.next_or_none()
+        return await self._receive(None) if message is None else message
 
     async def receive(
         self,
@@ -147,61 +148,62 @@ class Consumer:
         check_timeout("timeout", timeout)
         if max_messages is not None and max_messages < 1:
             raise InvalidArgument(f"max_messages is {max_messages}; it must be 1 or more")
+        await self._fill(self._deadline_s(timeout), timeout)
         batch = self._handout.take_rest()
-        if batch is None:
-            batch = await self._next_batch(timeout)
+        assert batch is not None
         if max_messages is not None and len(batch) > max_messages:
             self._handout.hold(batch.part(max_messages, len(batch)))
             batch = batch.part(0, max_messages)
         return batch
 
     async def _receive(self, timeout_s: float | None) -> Message:
+        deadline_s = self._deadline_s(timeout_s)
         while True:
-            self._handout.hold(await self._next_batch(timeout_s))
+            await self._fill(deadline_s, timeout_s)
             message = self._handout.next_or_none()
             if message is not None:
                 return message
 
-    async def _next_batch(self, timeout_s: float | None) -> ReceivedBatch:
-        while True:
+    def _deadline_s(self, timeout_s: float | None) -> float | None:
+        return None if timeout_s is None else self._loop.time() + timeout_s
+
+    async def _fill(self, deadline_s: float | None, timeout_s: float | None) -> None:
+        """Return once messages are held: the next delivery, or what another task left of its own.
+
+        Several tasks may receive at once, so what is held is looked at again after every wait.
+        """
+        while self._handout.is_empty:
             if not self._queue:
-                await self._wait_delivery(timeout_s)
+                if self._error is not None:
+                    raise self._error
+                await self._wait_delivery(deadline_s, timeout_s)
                 self._streak = 0
             elif self._streak >= _YIELD_DELIVERIES:
                 self._streak = 0
                 await asyncio.sleep(0)
-                continue
-            self._streak += 1
-            delivery, data = self._queue.popleft()
-            grant = self._credit.used(delivery.messages, len(data))
-            if grant is not None and self._session is not None:
-                self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
-            batch = open_delivery(
+            else:
+                self._streak += 1
+                self._hold_next()
+
+    def _hold_next(self) -> None:
+        delivery, data = self._queue.popleft()
+        grant = self._credit.used(delivery.messages, len(data))
+        if grant is not None and self._session is not None:
+            self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
+        self._handout.hold(
+            open_delivery(
                 self._topic, data, delivery.first, delivery.end, delivery.redelivery_count
             )
-            if len(batch):
-                return batch
+        )
 
-    async def _wait_delivery(self, timeout_s: float | None) -> None:
+    async def _wait_delivery(self, deadline_s: float | None, timeout_s: float | None) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
-                while not self._queue:
-                    if self._error is not None:
-                        raise self._error
-                    waiter: asyncio.Future[None] = self._loop.create_future()
-                    self._waiters.append(waiter)
-                    await waiter
+            async with asyncio.timeout_at(deadline_s):
+                await self._arrivals.wait()
         except TimeoutError:
             raise ReceiveTimeout(
                 f"no message came from {self.topic} within {timeout_s:g} s"
             ) from None
-
-    def _wake(self) -> None:
-        waiters = self._waiters
-        self._waiters = []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     # ------------------------------------------------------------ acknowledging
 
@@ -355,7 +357,7 @@ class Consumer:
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
-        self._wake()
+        self._arrivals.open()
 
     def _drop_queue(self) -> None:
         self._queue.clear()
@@ -397,8 +399,7 @@ class Consumer:
 
     def on_delivery(self, delivery: Deliver, data: memoryview) -> None:
         self._queue.append((delivery, data))
-        if self._waiters:
-            self._wake()
+        self._arrivals.open()
 
     def on_active(self, is_active: bool) -> None:
         self._is_active = is_active

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, overload
 import msgspec
 
 from danubius.client.core.acks import Range, merge
-from danubius.errors import InvalidBatch
+from danubius.errors import DanubiusError, InvalidBatch
 from danubius.record.batch import RecordBatch
 from danubius.record.scan import iter_batches
 
@@ -272,7 +272,8 @@ class ReceivedBatch:
 class Handout:
     """A batch that is handed out message by message, and whose rest can be taken back as a batch.
 
-    A record batch that cannot be decoded is an error once; then it goes on with what is behind it.
+    A record batch that cannot be decoded is an error once; then it goes on with what is behind it. Any other error (a
+    package that is not installed) leaves everything where it was.
     """
 
     __slots__ = ("_batch", "_messages", "_taken")
@@ -294,14 +295,21 @@ class Handout:
     def next_or_none(self) -> Message | None:
         try:
             message = next(self._messages, None)
-        except InvalidBatch:
+        except DanubiusError as error:
             rest = self.rest
             if rest is not None:
-                self.hold(rest.part(rest.first_run, len(rest)))
+                is_lost = isinstance(error, InvalidBatch)
+                self.hold(rest.part(rest.first_run, len(rest)) if is_lost else rest)
             raise
-        if message is not None:
+        if message is None:
+            self.clear()
+        else:
             self._taken += 1
         return message
+
+    @property
+    def is_empty(self) -> bool:
+        return self._batch is None or self._taken >= len(self._batch)
 
     @property
     def rest(self) -> ReceivedBatch | None:

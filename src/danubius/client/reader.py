@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from danubius.client.core.retry import Backoff
+from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_timeout
 from danubius.client.session import expect
@@ -53,7 +54,7 @@ class Reader:
         self._is_fetching = False
         self._backoff = Backoff(random.random)
         self._timer: asyncio.TimerHandle | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._arrivals = Gate()
         self._error: DanubiusError | None = None
 
     @property
@@ -74,10 +75,8 @@ class Reader:
     async def __anext__(self) -> Message:
         message = self._handout.next_or_none()
         while message is None:
-            batch = await self._next_batch(None)
-            if batch is None:
+            if not await self._fill(None, None):
                 raise StopAsyncIteration
-            self._handout.hold(batch)
             message = self._handout.next_or_none()
         return message
 
@@ -93,31 +92,34 @@ class Reader:
             LedgerDamaged: the stored messages at this position fail their checksum.
         """
         check_timeout("timeout", timeout)
-        rest = self._handout.take_rest()
-        if rest is not None:
-            return rest
-        return await self._next_batch(timeout)
+        deadline_s = None if timeout is None else self._loop.time() + timeout
+        return self._handout.take_rest() if await self._fill(deadline_s, timeout) else None
 
-    async def _next_batch(self, timeout_s: float | None) -> ReceivedBatch | None:
+    async def _fill(self, deadline_s: float | None, timeout_s: float | None) -> bool:
+        """Return once messages are held, fetched now or left by another task; False at the end."""
+        while self._handout.is_empty:
+            if self._ready is not None:
+                batch, self._ready = self._ready, None
+                self._position = batch.last_offset + 1
+                self._handout.hold(batch)
+                self._fetch()
+            elif self._error is not None:
+                raise self._error
+            elif self._is_at_stop:
+                return False
+            else:
+                self._fetch()
+                await self._wait_fetched(deadline_s, timeout_s)
+        return True
+
+    async def _wait_fetched(self, deadline_s: float | None, timeout_s: float | None) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
-                while self._ready is None:
-                    if self._error is not None:
-                        raise self._error
-                    if self._is_at_stop:
-                        return None
-                    self._fetch()
-                    waiter: asyncio.Future[None] = self._loop.create_future()
-                    self._waiters.append(waiter)
-                    await waiter
+            async with asyncio.timeout_at(deadline_s):
+                await self._arrivals.wait()
         except TimeoutError:
             raise ReceiveTimeout(
                 f"nothing new came from {self.topic} within {timeout_s:g} s"
             ) from None
-        batch, self._ready = self._ready, None
-        self._position = batch.last_offset + 1
-        self._fetch()
-        return batch
 
     @property
     def _is_at_stop(self) -> bool:
@@ -172,18 +174,11 @@ class Reader:
             self._stop = self._fetch_at  # the end came nearer: the topic was made anew
         else:
             self._fetch()
-        self._wake()
+        self._arrivals.open()
 
     def _retry(self) -> None:
         self._timer = None
         self._fetch()
-
-    def _wake(self) -> None:
-        waiters = self._waiters
-        self._waiters = []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     # ------------------------------------------------------------ life
 
@@ -224,13 +219,13 @@ class Reader:
             self._timer.cancel()
             self._timer = None
         self._link.remove(self)
-        self._wake()
+        self._arrivals.open()
 
     # ------------------------------------------------------------ the link calls these
 
     def on_link_up(self, session: Session) -> None:
         del session
-        if self._waiters:
+        if len(self._arrivals):
             self._fetch()
 
     def on_link_down(self) -> None:

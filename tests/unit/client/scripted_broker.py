@@ -6,10 +6,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from danubius.record.batch import stamp
+from danubius.record.encode import encode
 from danubius.runtime.net import StreamProtocol, listen
 from danubius.wire.commands import (
     AnyCommand,
     Command,
+    Deliver,
     Done,
     Goodbye,
     Hello,
@@ -31,6 +34,13 @@ if TYPE_CHECKING:
 
 
 CommandT = TypeVar("CommandT", bound=Command)
+
+
+def stored_batch(first: int, payloads: list[bytes]) -> bytes:
+    """A record batch as the broker stores it."""
+    batch = encode(payloads, publish_time_us=1)
+    stamp(batch, first, 1)
+    return bytes(batch)
 
 
 class Peer:
@@ -78,6 +88,12 @@ class ScriptedBroker:
 
     def commands(self, kind: type[CommandT]) -> list[CommandT]:
         return [frame.command for frame in self.received if isinstance(frame.command, kind)]
+
+    def deliver(self, first: int, payloads: list[bytes]) -> None:
+        """Send messages to the newest consumer, at offsets from `first` on."""
+        end = first + len(payloads)
+        command = Deliver(self.handle, first, end, len(payloads))
+        self.peers[-1].send(command, 0, stored_batch(first, payloads))
 
     async def arrived(self, kind: type[AnyCommand], count: int = 1) -> None:
         """Wait until as many commands of this type came, counted from the start."""

@@ -8,8 +8,6 @@ import pytest
 
 import danubius
 from danubius.model.subscription import AtOffset
-from danubius.record.batch import stamp
-from danubius.record.encode import encode
 from danubius.wire.commands import (
     Ack,
     CloseConsumer,
@@ -24,6 +22,7 @@ from danubius.wire.commands import (
     ResolveOffset,
     Subscribe,
 )
+from unit.client.scripted_broker import stored_batch
 
 if TYPE_CHECKING:
     from danubius.wire.frame import Frame
@@ -35,25 +34,12 @@ TOPIC = "/default/t"
 # ---------------------------------------------------------------- consumers
 
 
-def delivery(first: int, payloads: list[bytes]) -> bytes:
-    batch = encode(payloads, publish_time_us=1)
-    stamp(batch, first, 1)
-    return bytes(batch)
-
-
-def deliver(broker: ScriptedBroker, first: int, payloads: list[bytes]) -> None:
-    end = first + len(payloads)
-    broker.peers[0].send(
-        Deliver(broker.handle, first, end, len(payloads)), 0, delivery(first, payloads)
-    )
-
-
 async def test_acks_of_single_messages_travel_as_one_range(broker: ScriptedBroker) -> None:
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
     ):
-        deliver(broker, 10, [b"%d" % i for i in range(50)])
+        broker.deliver(10, [b"%d" % i for i in range(50)])
         for _ in range(50):
             await consumer.ack(await consumer.receive(timeout=5))
         await broker.arrived(Ack)
@@ -65,7 +51,7 @@ async def test_close_confirms_the_last_acks(broker: ScriptedBroker) -> None:
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
     ):
-        deliver(broker, 0, [b"a", b"b"])
+        broker.deliver(0, [b"a", b"b"])
         await consumer.ack_cumulative(await consumer.receive_batch(timeout=5))
     acks = [frame for frame in broker.received if type(frame.command) is Ack]
     assert acks[-1].correlation_id != 0
@@ -80,8 +66,8 @@ async def test_credit_is_returned_in_half_windows(broker: ScriptedBroker) -> Non
         client.consumer(TOPIC, subscription="s", prefetch_messages=10) as consumer,
     ):
         await broker.arrived(Flow)
-        deliver(broker, 0, [b"x"] * 4)
-        deliver(broker, 4, [b"x"] * 1)
+        broker.deliver(0, [b"x"] * 4)
+        broker.deliver(4, [b"x"] * 1)
         await consumer.receive_batch(timeout=5)
         await consumer.receive_batch(timeout=5)
         await broker.arrived(Flow, 2)
@@ -96,7 +82,7 @@ async def test_after_a_loss_the_queue_is_dropped_and_late_acks_go_first(
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s", name="me") as consumer,
     ):
-        deliver(broker, 0, [b"a", b"b", b"c"])
+        broker.deliver(0, [b"a", b"b", b"c"])
         message = await consumer.receive(timeout=5)
         seen = len(broker.received)
         broker.peers[0].drop()
@@ -106,7 +92,7 @@ async def test_after_a_loss_the_queue_is_dropped_and_late_acks_go_first(
         after = [type(frame.command) for frame in broker.received[seen:]]
         assert after == [Hello, Subscribe, Ack, Flow]
         assert broker.commands(Ack)[-1] == Ack(2, [(0, 1)])
-        deliver(broker, 1, [b"b", b"c"])
+        broker.deliver(1, [b"b", b"c"])
         assert (await consumer.receive(timeout=5)).payload == b"b"
     subscribes = broker.commands(Subscribe)
     assert {subscribe.consumer for subscribe in subscribes} == {"me"}
@@ -117,7 +103,7 @@ async def test_records_outside_the_delivered_range_are_passed_over(broker: Scrip
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
     ):
-        data = delivery(0, [b"0", b"1", b"2"]) + delivery(3, [b"3", b"4", b"5"])
+        data = stored_batch(0, [b"0", b"1", b"2"]) + stored_batch(3, [b"3", b"4", b"5"])
         broker.peers[0].send(Deliver(1, 2, 5, 3, 4), 0, data)
         batch = await consumer.receive_batch(timeout=5)
         assert batch.payloads == [b"2", b"3", b"4"]
@@ -130,7 +116,7 @@ async def test_single_and_batch_receives_take_turns(broker: ScriptedBroker) -> N
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
     ):
-        deliver(broker, 0, [b"%d" % i for i in range(10)])
+        broker.deliver(0, [b"%d" % i for i in range(10)])
         assert (await consumer.receive(timeout=5)).offset == 0
         assert (await consumer.receive_batch(max_messages=3)).offsets == [1, 2, 3]
         assert (await anext(consumer)).offset == 4
@@ -142,7 +128,7 @@ async def test_nacks_are_gathered_by_delay(broker: ScriptedBroker) -> None:
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
     ):
-        deliver(broker, 0, [b"%d" % i for i in range(4)])
+        broker.deliver(0, [b"%d" % i for i in range(4)])
         messages = (await consumer.receive_batch(timeout=5)).messages()
         await consumer.nack(messages[0])
         await consumer.nack(messages[1])
@@ -154,7 +140,7 @@ async def test_nacks_are_gathered_by_delay(broker: ScriptedBroker) -> None:
 async def test_an_ended_consumer_hands_out_what_it_has_then_raises(broker: ScriptedBroker) -> None:
     async with danubius.connect(broker.url) as client:
         consumer = await client.consumer(TOPIC, subscription="s")
-        deliver(broker, 0, [b"good"])
+        broker.deliver(0, [b"good"])
         broker.peers[0].send(ConsumerClosed(1, danubius.LedgerDamaged.code, "damaged: [1, 5)"))
         assert (await consumer.receive(timeout=5)).payload == b"good"
         with pytest.raises(danubius.LedgerDamaged, match="damaged"):
@@ -169,7 +155,7 @@ async def test_a_timeout_is_both_kinds_of_error_and_loses_nothing(broker: Script
         with pytest.raises(TimeoutError) as caught:
             await consumer.receive(timeout=0.01)
         assert isinstance(caught.value, danubius.DeadlineExceeded)
-        deliver(broker, 0, [b"late"])
+        broker.deliver(0, [b"late"])
         assert (await consumer.receive(timeout=5)).payload == b"late"
 
 
@@ -198,7 +184,7 @@ async def test_a_reader_goes_on_where_it_was_after_a_loss(broker: ScriptedBroker
         if at == 2 and len(broker.commands(Fetch)) == 2:
             peer.drop()
             return
-        data = delivery(at, [b"%d" % at, b"%d" % (at + 1)])
+        data = stored_batch(at, [b"%d" % at, b"%d" % (at + 1)])
         peer.send(Fetched(at, at + 2, 0, 4), frame.correlation_id, data)
 
     broker.on[Fetch] = fetch

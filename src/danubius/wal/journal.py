@@ -20,12 +20,18 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-import msgspec
-
-from danubius.errors import DanubiusError, InvariantViolation, StorageFailed
-from danubius.model.limits import KIB
+from danubius.errors import InvariantViolation
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.threads import Worker
+from danubius.wal.committer import (
+    Close,
+    Committed,
+    Committer,
+    Failed,
+    JournalCounters,
+    Trim,
+    Turn,
+)
 from danubius.wal.core.format import BODY_BYTES_MAX, Buffer, record_bytes
 from danubius.wal.segments import Segments
 from danubius.wal.writer import Entry, JournalWriter
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from danubius.errors import DanubiusError
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
     from danubius.runtime.threads import Spawn, WorkerPort
@@ -44,14 +51,6 @@ if TYPE_CHECKING:
     OnFailed = Callable[[list[object], DanubiusError], None]
 
 _NS_PER_MS: Final = 1_000_000
-QUICK_BYTES_MAX: Final = 32 * KIB
-"""Larger groups are never written on the loop's thread."""
-QUICK_SYNCED_MAX: Final = 2
-"""Larger groups are never synced on the loop's thread."""
-QUICK_SYNC_NS_MAX: Final = 500_000
-"""Where syncs take longer than this on average, none is done on the loop's thread."""
-_SYNC_WEIGHT: Final = 8
-"""The last sync's share in the moving average is one in this many."""
 
 log = logging.getLogger(__name__)
 
@@ -64,43 +63,6 @@ class JournalRecord(NamedTuple):
     kind: int
     topic_id: int
     body: memoryview
-
-
-class JournalCounters(msgspec.Struct):
-    """What the journal did since it started; written by its thread, read by anyone."""
-
-    records: int = 0
-    record_bytes: int = 0
-    groups: int = 0
-    syncs: int = 0
-    sync_ns: int = 0
-    """Time spent in syncs."""
-    failures: int = 0
-
-
-class _Turn(msgspec.Struct, gc=False):
-    entries: list[Entry]
-    is_quick: bool = False
-    """Handled on the loop's thread, which takes the reports at once; what is slow waits for the thread."""
-
-
-class _Trim(msgspec.Struct, gc=False):
-    position: int
-
-
-class _Close(msgspec.Struct, gc=False):
-    pass
-
-
-class _Committed(msgspec.Struct, gc=False):
-    count: int
-    size: int
-    end: int
-
-
-class _Failed(msgspec.Struct, gc=False):
-    generation: int
-    error: DanubiusError
 
 
 class Journal:
@@ -133,8 +95,8 @@ class Journal:
         self._defer: Post | None = None
         self._generation = 1
         self._end_position = 0
-        self._committer: _Committer | None = None
-        self._worker: WorkerPort[_Turn | _Trim | _Close] | None = None
+        self._committer: Committer | None = None
+        self._worker: WorkerPort[Turn | Trim | Close] | None = None
         self._on_committed: OnCommitted = _ignore
         self._on_failed: OnFailed = _ignore
 
@@ -176,7 +138,7 @@ class Journal:
         self._on_failed = on_failed
         self._defer = defer
         writer = JournalWriter(self._config, self._segments, self._end_position)
-        self._committer = _Committer(
+        self._committer = Committer(
             writer,
             self.counters,
             self._config.sync_interval_ms * _NS_PER_MS,
@@ -186,14 +148,14 @@ class Journal:
         self._worker = self._spawn("journal", self._committer.handle, on_crash=self._committer.bury)
         self._worker.start()
         # Trims nothing, but lets the thread get the first file ready before the first append.
-        self._worker.put(_Trim(0))
+        self._worker.put(Trim(0))
 
     def close(self) -> None:
         """Write and sync what was appended, report it (before this returns), end the thread."""
         if self._worker is None or self._committer is None:
             return
         self.end_turn()
-        self._worker.put(_Close())
+        self._worker.put(Close())
         if not self._worker.stop():
             log.error("the journal thread hangs in the disk; leaving it behind")
         self._deliver()
@@ -273,15 +235,15 @@ class Journal:
         )
         self._turn = []
         self._turn_bytes = self._turn_syncs = 0
-        if self._defer is not None and worker.try_run([_Turn(turn, is_quick=True)], is_quick):
+        if self._defer is not None and worker.try_run([Turn(turn, is_quick=True)], is_quick):
             self._deliver()
         else:
-            worker.put(_Turn(turn))
+            worker.put(Turn(turn))
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
         assert self._worker is not None, "the journal is not running"
-        self._worker.put(_Trim(position))
+        self._worker.put(Trim(position))
 
     def _notify_by(self, post: Post) -> Callable[[], None]:
         def notify() -> None:
@@ -297,23 +259,23 @@ class Journal:
         try:
             while reports:
                 match reports.popleft():
-                    case _Committed() as report:
+                    case Committed() as report:
                         self._deliver_committed(report)
-                    case _Failed() as report:
+                    case Failed() as report:
                         self._deliver_failed(report)
         finally:
             if reports:
                 # A callback raised; the reports behind it are still owed.
                 committer.notify()
 
-    def _deliver_committed(self, report: _Committed) -> None:
+    def _deliver_committed(self, report: Committed) -> None:
         take = self._pending.popleft
         tokens = [token for _ in range(report.count) if (token := take()) is not None]
         self._queued_bytes -= report.size
         self._end_position = report.end
         self._on_committed(tokens, report.end)
 
-    def _deliver_failed(self, report: _Failed) -> None:
+    def _deliver_failed(self, report: Failed) -> None:
         if report.generation != self._generation:
             return
         self._generation += 1
@@ -323,178 +285,10 @@ class Journal:
         self._on_failed(tokens, report.error)
 
 
-class _Committer:
-    """The thread's side: groups, syncs, reports."""
-
-    def __init__(
-        self,
-        writer: JournalWriter,
-        counters: JournalCounters,
-        sync_interval_ns: int,
-        notify: Callable[[], None],
-        clock: Clock,
-    ) -> None:
-        self._clock = clock
-        self._writer = writer
-        self._counters = counters
-        self._sync_interval_ns = sync_interval_ns
-        self.notify = notify
-        self.reports: deque[_Committed | _Failed] = deque()
-        """Filled here, emptied by the loop."""
-        self.size_bytes = writer.size_bytes
-        self._failed_generation = 0
-        self._is_failing = False
-        self._is_quiet = False
-        """The loop itself runs this, and will look for reports unasked."""
-        self._sync_ns = 0
-        """How long syncs take, a moving average."""
-        self._sync_due_ns: int | None = None
-
-    def is_quick(self, count: int, size: int, syncs: int) -> bool:
-        """Whether a group takes less time than handing it to the thread and back.
-
-        Asked while nobody writes. It is so for a small write without a change of files; with a sync only for a
-        lone record on a quick disk: many at once are better off with a thread that syncs while the loop goes on.
-        """
-        if size > QUICK_BYTES_MAX or not self._writer.is_quick(size):
-            return False
-        return not syncs or (count <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX)
-
-    def handle(self, items: list[_Turn | _Trim | _Close], now_ns: int) -> int | None:
-        entries: list[Entry] = []
-        for item in items:
-            if isinstance(item, _Turn):
-                if item.is_quick:
-                    return self._handle_quick(item.entries, now_ns)
-                entries += item.entries
-            elif isinstance(item, _Trim):
-                self._writer.trim(item.position)
-            else:
-                self._commit_all(entries)
-                self._sync_late()
-                self._writer.close()
-                return None
-        self._commit_all(entries)
-        self._keep_interval(now_ns)
-        self._writer.prepare()
-        self.size_bytes = self._writer.size_bytes
-        return self._sync_due_ns
-
-    def _handle_quick(self, entries: list[Entry], now_ns: int) -> int | None:
-        group = [entry for entry in entries if entry.generation > self._failed_generation]
-        self._is_quiet = True
-        try:
-            if group:
-                self._commit(group)
-        finally:
-            self._is_quiet = False
-        if self._writer.durable == self._writer.end:
-            self._sync_due_ns = None
-        elif self._sync_due_ns is None:
-            self._sync_due_ns = now_ns + self._sync_interval_ns
-        return self._sync_due_ns
-
-    def bury(self, items: list[_Turn | _Trim | _Close], crash: BaseException) -> None:
-        """A bug ended the thread: nothing more is written, and everyone who waits hears of it."""
-        error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
-        turns = [item for item in items if isinstance(item, _Turn)]
-        generations = [entry.generation for turn in turns for entry in turn.entries]
-        if generations:
-            self._report(_Failed(max(generations), error))
-
-    def _commit_all(self, entries: list[Entry]) -> None:
-        first = 0
-        while first < len(entries):
-            if entries[first].generation <= self._failed_generation:
-                # Appended before the loop heard of a failure: it was failed together with it.
-                first += 1
-                continue
-            count = self._writer.fit(entries, first)
-            self._commit(entries[first : first + count])
-            first += count
-
-    def _commit(self, group: list[Entry]) -> None:
-        """One write, at most one sync, one report (two if records before the first sync wait less)."""
-        writer = self._writer
-        reported = writer.end
-        try:
-            writer.write(group)
-            early = 0 if writer.must_sync else _count_before_sync(group)
-            if early:
-                reported = self._report_committed(group[:early], reported)
-            if early < len(group):
-                self._sync()
-                self._report_committed(group[early:], reported)
-        except DanubiusError as error:
-            writer.rewind(reported)
-            self._fail(group[0].generation, error)
-        else:
-            self._counters.groups += 1
-            if self._is_failing:
-                self._is_failing = False
-                log.info("the journal commits again", extra={"position": writer.end})
-
-    def _report_committed(self, entries: list[Entry], start: int) -> int:
-        size = sum([entry.size for entry in entries])
-        self._counters.records += len(entries)
-        self._counters.record_bytes += size
-        self._report(_Committed(len(entries), size, start + size))
-        return start + size
-
-    def _fail(self, generation: int, error: DanubiusError) -> None:
-        self._failed_generation = generation
-        self._counters.failures += 1
-        if not self._is_failing:
-            # Once: a full disk fails many groups.
-            self._is_failing = True
-            log.warning("the journal could not commit", extra={"error": error.message})
-        self._report(_Failed(generation, error))
-
-    def _report(self, report: _Committed | _Failed) -> None:
-        self.reports.append(report)
-        # More than one: the loop has been told of the first and takes all it finds.
-        if len(self.reports) == 1 and not self._is_quiet:
-            self.notify()
-
-    def _keep_interval(self, now_ns: int) -> None:
-        """Bound how long written records stay unsynced."""
-        if self._writer.durable == self._writer.end:
-            self._sync_due_ns = None
-        elif self._sync_due_ns is None:
-            self._sync_due_ns = now_ns + self._sync_interval_ns
-        elif now_ns >= self._sync_due_ns:
-            is_synced = self._sync_late()
-            self._sync_due_ns = None if is_synced else now_ns + self._sync_interval_ns
-
-    def _sync(self) -> None:
-        started_ns = self._clock.monotonic_ns()
-        self._counters.syncs += 1
-        self._writer.sync()
-        took_ns = self._clock.monotonic_ns() - started_ns
-        self._counters.sync_ns += took_ns
-        self._sync_ns += (took_ns - self._sync_ns) // _SYNC_WEIGHT
-
-    def _sync_late(self) -> bool:
-        try:
-            self._sync()
-        except DanubiusError as error:
-            self._counters.failures += 1
-            log.warning("the journal could not sync", extra={"error": error.message})
-            return False
-        return True
-
-
 def _parts(body: Buffer | Sequence[Buffer]) -> tuple[Buffer, ...]:
     if isinstance(body, (bytes, bytearray, memoryview)):
         return (cast("Buffer", body),)  # a memoryview is a Sequence too, and narrows to both
     return tuple(body)
-
-
-def _count_before_sync(group: list[Entry]) -> int:
-    for index, entry in enumerate(group):
-        if entry.is_sync:
-            return index
-    return len(group)
 
 
 def _ignore(tokens: list[object], fact: object) -> None:

@@ -15,9 +15,10 @@ from danubius.errors import (
 )
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
+from danubius.wal.committer import Turn
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
-from danubius.wal.journal import Journal, JournalRecord, _Turn
+from danubius.wal.journal import Journal, JournalRecord
 from danubius.wal.writer import Entry, JournalWriter
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def keep_first(owner: Owner) -> Callable[[list[object], int], None]:
 
     def handle(items: list[object], now_ns: int) -> None:
         for item in items:
-            assert isinstance(item, _Turn)
+            assert isinstance(item, Turn)
             committer._commit_all(item.entries)
 
     return handle
@@ -318,7 +319,7 @@ def run_at_once(owner: Owner, turn: list[Entry]) -> None:
     """Handle a turn as the loop does itself when the thread is idle."""
     committer = owner.journal._committer
     assert committer is not None
-    committer.handle([_Turn(turn, is_quick=True)], 0)
+    committer.handle([Turn(turn, is_quick=True)], 0)
 
 
 def entry(owner: Owner, body: bytes) -> Entry:

@@ -1,0 +1,247 @@
+"""The journal thread's side: groups, syncs, reports. The loop's side is `journal.Journal`.
+
+Items come in the order of the appends; so do the reports. `handle` runs on the thread or, for what is quick, on the
+loop while the thread is idle; never on both at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from danubius.errors import DanubiusError, StorageFailed
+from danubius.model.limits import KIB
+from danubius.wal.writer import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.runtime.clock import Clock
+    from danubius.wal.writer import JournalWriter
+
+QUICK_BYTES_MAX: Final = 32 * KIB
+"""Larger groups are never written on the loop's thread."""
+QUICK_SYNCED_MAX: Final = 2
+"""Larger groups are never synced on the loop's thread."""
+QUICK_SYNC_NS_MAX: Final = 500_000
+"""Where syncs take longer than this on average, none is done on the loop's thread."""
+_SYNC_WEIGHT: Final = 8
+"""The last sync's share in the moving average is one in this many."""
+
+log = logging.getLogger(__name__)
+
+
+class JournalCounters(msgspec.Struct):
+    """What the journal did since it started; written by its thread, read by anyone."""
+
+    records: int = 0
+    record_bytes: int = 0
+    groups: int = 0
+    syncs: int = 0
+    sync_ns: int = 0
+    """Time spent in syncs."""
+    failures: int = 0
+
+
+class Turn(msgspec.Struct, gc=False):
+    """What was appended together."""
+
+    entries: list[Entry]
+    is_quick: bool = False
+    """Handled on the loop's thread, which takes the reports at once; what is slow waits for the thread."""
+
+
+class Trim(msgspec.Struct, gc=False):
+    """Nothing below the position is needed any more."""
+
+    position: int
+
+
+class Close(msgspec.Struct, gc=False):
+    """Sync what is written and give the files back."""
+
+
+class Committed(msgspec.Struct, gc=False):
+    """The next `count` records are committed, up to position `end`."""
+
+    count: int
+    size: int
+    end: int
+
+
+class Failed(msgspec.Struct, gc=False):
+    """Everything that was appended up to this generation and not reported has failed."""
+
+    generation: int
+    error: DanubiusError
+
+
+class Committer:
+    """See the module."""
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        counters: JournalCounters,
+        sync_interval_ns: int,
+        notify: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self._writer = writer
+        self._counters = counters
+        self._sync_interval_ns = sync_interval_ns
+        self.notify = notify
+        self.reports: deque[Committed | Failed] = deque()
+        """Filled here, emptied by the loop."""
+        self.size_bytes = writer.size_bytes
+        self._failed_generation = 0
+        self._is_failing = False
+        self._is_quiet = False
+        """The loop itself runs this, and will look for reports unasked."""
+        self._sync_ns = 0
+        """How long syncs take, a moving average."""
+        self._sync_due_ns: int | None = None
+
+    def is_quick(self, count: int, size: int, syncs: int) -> bool:
+        """Whether a group takes less time than handing it to the thread and back.
+
+        Asked while nobody writes. It is so for a small write without a change of files; with a sync only for a
+        lone record on a quick disk: many at once are better off with a thread that syncs while the loop goes on.
+        """
+        if size > QUICK_BYTES_MAX or not self._writer.is_quick(size):
+            return False
+        return not syncs or (count <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX)
+
+    def handle(self, items: list[Turn | Trim | Close], now_ns: int) -> int | None:
+        entries: list[Entry] = []
+        for item in items:
+            if isinstance(item, Turn):
+                if item.is_quick:
+                    return self._handle_quick(item.entries, now_ns)
+                entries += item.entries
+            elif isinstance(item, Trim):
+                self._writer.trim(item.position)
+            else:
+                self._commit_all(entries)
+                self._sync_late()
+                self._writer.close()
+                return None
+        self._commit_all(entries)
+        self._keep_interval(now_ns)
+        self._writer.prepare()
+        self.size_bytes = self._writer.size_bytes
+        return self._sync_due_ns
+
+    def _handle_quick(self, entries: list[Entry], now_ns: int) -> int | None:
+        group = [entry for entry in entries if entry.generation > self._failed_generation]
+        self._is_quiet = True
+        try:
+            if group:
+                self._commit(group)
+        finally:
+            self._is_quiet = False
+        if self._writer.durable == self._writer.end:
+            self._sync_due_ns = None
+        elif self._sync_due_ns is None:
+            self._sync_due_ns = now_ns + self._sync_interval_ns
+        return self._sync_due_ns
+
+    def bury(self, items: list[Turn | Trim | Close], crash: BaseException) -> None:
+        """A bug ended the thread: nothing more is written, and everyone who waits hears of it."""
+        error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
+        turns = [item for item in items if isinstance(item, Turn)]
+        generations = [entry.generation for turn in turns for entry in turn.entries]
+        if generations:
+            self._report(Failed(max(generations), error))
+
+    def _commit_all(self, entries: list[Entry]) -> None:
+        first = 0
+        while first < len(entries):
+            if entries[first].generation <= self._failed_generation:
+                # Appended before the loop heard of a failure: it was failed together with it.
+                first += 1
+                continue
+            count = self._writer.fit(entries, first)
+            self._commit(entries[first : first + count])
+            first += count
+
+    def _commit(self, group: list[Entry]) -> None:
+        """One write, at most one sync, one report (two if records before the first sync wait less)."""
+        writer = self._writer
+        reported = writer.end
+        try:
+            writer.write(group)
+            early = 0 if writer.must_sync else _count_before_sync(group)
+            if early:
+                reported = self._report_committed(group[:early], reported)
+            if early < len(group):
+                self._sync()
+                self._report_committed(group[early:], reported)
+        except DanubiusError as error:
+            writer.rewind(reported)
+            self._fail(group[0].generation, error)
+        else:
+            self._counters.groups += 1
+            if self._is_failing:
+                self._is_failing = False
+                log.info("the journal commits again", extra={"position": writer.end})
+
+    def _report_committed(self, entries: list[Entry], start: int) -> int:
+        size = sum([entry.size for entry in entries])
+        self._counters.records += len(entries)
+        self._counters.record_bytes += size
+        self._report(Committed(len(entries), size, start + size))
+        return start + size
+
+    def _fail(self, generation: int, error: DanubiusError) -> None:
+        self._failed_generation = generation
+        self._counters.failures += 1
+        if not self._is_failing:
+            # Once: a full disk fails many groups.
+            self._is_failing = True
+            log.warning("the journal could not commit", extra={"error": error.message})
+        self._report(Failed(generation, error))
+
+    def _report(self, report: Committed | Failed) -> None:
+        self.reports.append(report)
+        # More than one: the loop has been told of the first and takes all it finds.
+        if len(self.reports) == 1 and not self._is_quiet:
+            self.notify()
+
+    def _keep_interval(self, now_ns: int) -> None:
+        """Bound how long written records stay unsynced."""
+        if self._writer.durable == self._writer.end:
+            self._sync_due_ns = None
+        elif self._sync_due_ns is None:
+            self._sync_due_ns = now_ns + self._sync_interval_ns
+        elif now_ns >= self._sync_due_ns:
+            is_synced = self._sync_late()
+            self._sync_due_ns = None if is_synced else now_ns + self._sync_interval_ns
+
+    def _sync(self) -> None:
+        started_ns = self._clock.monotonic_ns()
+        self._counters.syncs += 1
+        self._writer.sync()
+        took_ns = self._clock.monotonic_ns() - started_ns
+        self._counters.sync_ns += took_ns
+        self._sync_ns += (took_ns - self._sync_ns) // _SYNC_WEIGHT
+
+    def _sync_late(self) -> bool:
+        try:
+            self._sync()
+        except DanubiusError as error:
+            self._counters.failures += 1
+            log.warning("the journal could not sync", extra={"error": error.message})
+            return False
+        return True
+
+
+def _count_before_sync(group: list[Entry]) -> int:
+    for index, entry in enumerate(group):
+        if entry.is_sync:
+            return index
+    return len(group)

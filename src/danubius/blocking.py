@@ -380,7 +380,7 @@ class Consumer:
         self._drop_stale()
         message = self._handout.next_or_none()
         while message is None:
-            self._handout.hold(self._loop.run(self._consumer.receive_batch(timeout)))
+            self._handout.hold(self._take(timeout, None))
             message = self._handout.next_or_none()
         return message
 
@@ -391,10 +391,19 @@ class Consumer:
         self._drop_stale()
         batch = self._handout.take_rest()
         if batch is None:
-            return self._loop.run(self._consumer.receive_batch(timeout, max_messages))
+            return self._take(timeout, max_messages)
         if max_messages is not None and 0 < max_messages < len(batch):
             self._handout.hold(batch.part(max_messages, len(batch)))
             return batch.part(0, max_messages)
+        return batch
+
+    def _take(self, timeout: float | None, max_messages: int | None) -> ReceivedBatch:
+        async def take() -> tuple[ReceivedBatch, int]:
+            # Together, on the loop's thread: the batch belongs to this generation and to no earlier one.
+            batch = await self._consumer.receive_batch(timeout, max_messages)
+            return batch, self._consumer.generation
+
+        batch, self._generation = self._loop.run(take())
         return batch
 
     def _drop_stale(self) -> None:

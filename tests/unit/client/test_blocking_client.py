@@ -12,7 +12,7 @@ import pytest
 import danubius
 from danubius.blocking import LoopThread, Mailbox
 from danubius.record.batch import read_header
-from danubius.wire.commands import Produce, Produced
+from danubius.wire.commands import Flow, Produce, Produced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,28 @@ def test_no_broker_is_an_error_and_leaves_no_thread() -> None:
     with pytest.raises(danubius.BrokerUnavailable):
         danubius.blocking.connect("danube://127.0.0.1:9")
     assert not any(t.name == "danubius" and t.is_alive() for t in threading.enumerate())
+
+
+async def test_the_first_batch_after_a_reconnect_is_received_whole(broker: ScriptedBroker) -> None:
+    loop = asyncio.get_running_loop()
+
+    def lose_connection() -> None:
+        broker.peers[0].drop()
+
+    def work() -> list[int]:
+        with (
+            danubius.blocking.connect(broker.url) as client,
+            client.consumer("/default/t", subscription="s") as consumer,
+        ):
+            # While the consumer waits for its first message.
+            loop.call_soon_threadsafe(loop.call_later, 0.1, lose_connection)
+            return [consumer.receive(timeout=5).offset for _ in range(3)]
+
+    async with asyncio.TaskGroup() as tasks:
+        receiving = tasks.create_task(asyncio.to_thread(work))
+        await broker.arrived(Flow, 2)
+        broker.deliver(0, [b"a", b"b", b"c"])
+    assert receiving.result() == [0, 1, 2]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """A producer's or consumer's hold on the broker: one handle, asked for again on every new connection.
 
-Invariants: at most one request to attach is under way; answers to an abandoned request are ignored; after `end`
-nothing is called any more. The first refusal of a new attachment ends it, later ones end it only if
+Invariants: at most one request to attach counts; the handle that an abandoned request brought is given back at once;
+after `end` nothing is called any more. The first refusal of a new attachment ends it, later ones end it only if
 waiting cannot help.
 """
 
@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from danubius.client.core.retry import Backoff
-from danubius.client.session import expect
+from danubius.client.session import expect, ignore
 from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from danubius.client.session import Session
     from danubius.wire.commands import AnyCommand
 
-ReplyT = TypeVar("ReplyT")
+
+class AttachReply(Protocol):
+    """The broker's yes: ProducerOpened or Subscribed."""
+
+    @property
+    def handle(self) -> int: ...
+
+
+ReplyT = TypeVar("ReplyT", bound=AttachReply)
 ReplyIn = TypeVar("ReplyIn", contravariant=True)
 
 
@@ -29,6 +37,8 @@ class AttachmentOwner(Protocol[ReplyIn]):
     """The producer or consumer."""
 
     def attach_command(self) -> AnyCommand: ...
+
+    def detach_command(self, handle: int) -> AnyCommand: ...
 
     def on_attached(self, session: Session, reply: ReplyIn) -> None: ...
 
@@ -54,6 +64,7 @@ class Attachment(Generic[ReplyT]):
         self._first: asyncio.Future[None] | None = None
         self._is_new = True
         self._is_ended = False
+        self._opened: tuple[Session, int] | None = None
 
     async def open(self, timeout_s: float) -> None:
         """Attach for the first time and wait for it."""
@@ -65,13 +76,14 @@ class Attachment(Generic[ReplyT]):
             async with asyncio.timeout(timeout_s):
                 await self._first
         except TimeoutError:
-            self.end()
+            self._abandon()
             raise DeadlineExceeded(
                 f"the broker at {self._link.address.url} did not answer within {timeout_s:g} s"
             ) from None
         except BaseException:
-            self.end()
+            self._abandon()
             raise
+        self._opened = None
 
     def attach(self) -> None:
         """Ask for a (new) handle now; without a connection, as soon as there is one."""
@@ -131,8 +143,12 @@ class Attachment(Generic[ReplyT]):
         _payload: memoryview,
     ) -> None:
         if attempt != self._attempt or self._is_ended:
+            if isinstance(reply, self._reply_type):
+                self._give_back(session, reply.handle)  # nobody would ever close it
             return
         if isinstance(reply, self._reply_type):
+            if self._is_new:
+                self._opened = session, reply.handle
             self._is_new = False
             self._owner.on_attached(session, reply)
             if self._first is not None and not self._first.done():
@@ -143,6 +159,16 @@ class Attachment(Generic[ReplyT]):
             self.attach_later()
         else:
             self._fail(reply)
+
+    def _abandon(self) -> None:
+        """Nobody waits for the first attachment any more, and it may be there already."""
+        self.end()
+        if self._opened is not None:
+            self._owner.on_detached()
+            self._give_back(*self._opened)
+
+    def _give_back(self, session: Session, handle: int) -> None:
+        session.call(self._owner.detach_command(handle), ignore)
 
     def _fail(self, error: DanubiusError) -> None:
         if self._is_ended:

@@ -378,6 +378,9 @@ class Consumer:
             options.skip_damaged,
         )
 
+    def detach_command(self, handle: int) -> AnyCommand:
+        return CloseConsumer(handle)
+
     def on_attached(self, session: Session, reply: Subscribed) -> None:
         self._session = session
         self._handle = reply.handle
@@ -389,6 +392,8 @@ class Consumer:
         session.tell(Flow(reply.handle, grant.messages, grant.bytes))
 
     def on_detached(self) -> None:
+        if self._session is not None:
+            self._session.consumers.pop(self._handle, None)
         self._session = None
         self._is_active = False
         self._nacks.clear()

@@ -318,12 +318,12 @@ class Session:
             )
             return
         if silent_s >= self._keepalive_s:
-            self.call(Ping(), _ignore)
+            self.call(Ping(), ignore)
         self._arm_keepalive()
 
 
-def _ignore(_reply: AnyCommand | DanubiusError, _payload: memoryview) -> None:
-    """A Pong: that something was received is all it had to say."""
+def ignore(_reply: AnyCommand | DanubiusError, _payload: memoryview) -> None:
+    """For answers that have nothing to say: a Pong, or the end of what nobody holds any more."""
 
 
 def expect(reply: AnyCommand | DanubiusError, name: str) -> ProtocolViolation:

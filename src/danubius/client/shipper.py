@@ -218,6 +218,9 @@ class Shipper:
         resume_epoch = 0 if self._is_renewing else self.outbox.producer_epoch
         return OpenProducer(options.topic, options.name, options.spec, resume_epoch)
 
+    def detach_command(self, handle: int) -> AnyCommand:
+        return CloseProducer(handle)
+
     def on_attached(self, session: Session, reply: ProducerOpened) -> None:
         outbox = self.outbox
         is_resumed = not self._is_renewing and outbox.producer_epoch == reply.producer_epoch

@@ -10,13 +10,22 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import InvalidBatch, LedgerDamaged
-from danubius.ledger.core.damage import DamagedRange, find_batches, find_runs, seek_batch
+from danubius.ledger.core.damage import (
+    DamagedRange,
+    Run,
+    Span,
+    confirm,
+    find_batches,
+    find_runs,
+    run_of,
+    seek_batch,
+)
 from danubius.ledger.core.format import FILE_HEADER_BYTES, BlockRow
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import Buffer, Chunk
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
 from danubius.record.checksum import crc32c
-from danubius.record.header import read_header
+from danubius.record.header import HEADER_BYTES, read_header
 from danubius.record.scan import iter_batches
 
 if TYPE_CHECKING:
@@ -60,7 +69,7 @@ def read_blocks(
 
 def _read_damaged(ref: LedgerRef, row: BlockRow, data: bytes, first: int) -> Chunk | DamagedRange:
     damaged_from = row.base_offset
-    for run in find_runs(data, row.base_offset, row.end_offset):
+    for run in find_runs(data, row.size, row.base_offset, row.end_offset):
         if first < run.first:
             return DamagedRange(ref, damaged_from, run.first, "the block fails its checksum")
         if first < run.end:
@@ -121,40 +130,52 @@ def rebuild_index(
     store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
 ) -> BlockIndex:
     """Scan a ledger for sound batches and index them. Damaged ranges become gaps."""
-    return BlockIndex(_scan(store, ref, meta, block_bytes))
+    rows: dict[int, BlockRow] = {}
+    runs: list[Run] = []
+    for found in _scan(store, ref, meta, block_bytes):
+        if isinstance(found, BlockRow):
+            rows[found.position] = found
+            stop = found.position + found.size
+            runs.append(Run(found.position, stop, found.base_offset, found.end_offset, True))
+        else:
+            runs.append(found)
+    span = Span(FILE_HEADER_BYTES, meta.data_bytes, meta.base_offset, meta.end_offset)
+    return BlockIndex(rows[run.start] for run in confirm(runs, span))
 
 
 def _scan(
     store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
-) -> Iterator[BlockRow]:
-    position, floor, is_chained = FILE_HEADER_BYTES, meta.base_offset, True
+) -> Iterator[BlockRow | Run]:
+    """Blocks of sound batches, whose offsets are still to be confirmed, and the batches that are not sound."""
+    position = FILE_HEADER_BYTES
     while position < meta.data_bytes:
         data = store.read(ref, position, min(SCAN_BYTES, meta.data_bytes - position))
         is_last = len(data) < SCAN_BYTES or position + len(data) >= meta.data_bytes
         group: list[Found] = []
         done = 0
-        for found in find_batches(
-            data, floor, meta.end_offset, goes_on=not is_last, is_chained=is_chained
-        ):
+        for found in find_batches(data, goes_on=not is_last):
             if group and not _belongs(group, found, block_bytes):
                 yield _row_of(group, data, position)
                 group = []
-            group.append(found)
-            floor, done = found.header.end_offset, found.end
+            if found.is_sound:
+                group.append(found)
+            else:
+                yield run_of(found._replace(position=position + found.position))
+            done = found.end
         if group:
             yield _row_of(group, data, position)
         if is_last:
             return
-        # A batch may lie across the window's end: the next window starts where sound batches ended,
-        # or, if nothing was sound, where a batch that starts in this one could still be whole.
-        position += done or len(data) - BATCH_BYTES_MAX
-        is_chained = done > 0
+        # A batch may lie across the window's end: the next window starts where the last batch ended,
+        # or, if there was none, where one that starts in this window could still be whole.
+        position += done or len(data) - BATCH_BYTES_MAX - HEADER_BYTES
 
 
 def _belongs(group: list[Found], found: Found, block_bytes: int) -> bool:
     last = group[-1]
     return (
-        found.position == last.end
+        found.is_sound
+        and found.position == last.end
         and found.header.base_offset == last.header.end_offset
         and found.end - group[0].position <= block_bytes
     )

@@ -18,7 +18,7 @@ from danubius.broker.snapshot import (
     TopicState,
     encode_snapshot,
 )
-from danubius.errors import DanubiusError, StorageFailed
+from danubius.errors import DanubiusError, ShuttingDown, StorageFailed
 from danubius.ledger.managed import ManagedLedger
 from danubius.runtime.threads import Worker
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from danubius.broker.broker import Broker
     from danubius.broker.topic import Topic
+    from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.wal.snapshot import SnapshotStore
 
 TICK_MS: Final = 250
@@ -39,26 +40,29 @@ log = logging.getLogger(__name__)
 class _Save:
     """One snapshot on its way to disk; answered with the position to which the journal may be trimmed."""
 
-    __slots__ = ("on_saved", "position", "snapshot")
+    __slots__ = ("is_sole", "on_saved", "position", "snapshot")
 
     def __init__(
         self,
         position: int,
         snapshot: BrokerSnapshot,
         on_saved: Callable[[int | DanubiusError], None],
+        *,
+        is_sole: bool,
     ) -> None:
         self.position = position
         self.snapshot = snapshot
         self.on_saved = on_saved
+        self.is_sole = is_sole
 
 
 class Checkpointer:
     """Keeps the journal short and the restart quick; also drives retention."""
 
-    def __init__(self, broker: Broker, snapshots: SnapshotStore) -> None:
+    def __init__(self, broker: Broker, snapshots: SnapshotStore, spawn: Spawn = Worker) -> None:
         self._broker = broker
         self._snapshots = snapshots
-        self._worker: Worker[_Save] = Worker(
+        self._worker: WorkerPort[_Save] = spawn(
             "danubius-snapshot", self._save, on_crash=self._crashed
         )
         self._is_running = False
@@ -67,6 +71,7 @@ class Checkpointer:
         self._retry_tick = 0
         self._last_position = 0
         self._last_ns = 0
+        self._trimmed_position = 0
         self.checkpoints = 0
 
     def start(self, recovered_position: int) -> None:
@@ -101,6 +106,9 @@ class Checkpointer:
             return False
         if broker.committed_position - self._last_position >= broker.config.checkpoint_bytes:
             return True
+        if broker.journal.is_nearly_full and self._trimmed_position < broker.committed_position:
+            # Even if nothing was committed since the last one: its journal is kept for the snapshot before it.
+            return True
         age_ms = (broker.clock.monotonic_ns() - self._last_ns) // 1_000_000
         return (
             age_ms >= broker.config.checkpoint_interval_ms
@@ -118,15 +126,21 @@ class Checkpointer:
             on_done(outcome if isinstance(outcome, DanubiusError) else None)
 
         def flushed(error: DanubiusError | None) -> None:
+            if error is None and self._is_stopped:
+                error = ShuttingDown("the broker is stopping and saves no more")
             if error is not None:
                 saved(error)
             else:
-                self._worker.put(_Save(position, snapshot, saved))
+                is_sole = broker.journal.is_nearly_full
+                self._worker.put(_Save(position, snapshot, saved, is_sole=is_sole))
 
         broker.ledgers.flush(flushed)
 
     def _finished(self, position: int, outcome: int | DanubiusError) -> None:
         self._is_running = False
+        if self._is_stopped:
+            # The journal is closed; what could be trimmed will be after the next start.
+            return
         if isinstance(outcome, DanubiusError):
             self._retry_tick = self._ticks + RETRY_TICKS
             log.warning("checkpoint failed, will be tried again", extra={"error": str(outcome)})
@@ -134,6 +148,7 @@ class Checkpointer:
         self._last_position = position
         self._last_ns = self._broker.clock.monotonic_ns()
         self.checkpoints += 1
+        self._trimmed_position = outcome
         self._broker.journal.trim(outcome)
         log.debug("checkpoint", extra={"position": position})
 
@@ -141,7 +156,8 @@ class Checkpointer:
         for save in saves:
             outcome: int | DanubiusError
             try:
-                outcome = self._snapshots.save(save.position, encode_snapshot(save.snapshot))
+                data = encode_snapshot(save.snapshot)
+                outcome = self._snapshots.save(save.position, data, is_sole=save.is_sole)
             except DanubiusError as failure:
                 outcome = failure
             self._broker.loop.call_soon_threadsafe(save.on_saved, outcome)

@@ -183,6 +183,11 @@ class Journal:
         """What trim could free at the most: start a checkpoint on it."""
         return self._committer.size_bytes if self._committer else self._segments.live_bytes()
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Three quarters of the bound are used: trim soon, or appends will fail."""
+        return self.size_bytes * 4 > self._config.files_max * self._config.file_bytes * 3
+
     def append(
         self,
         kind: int,

@@ -4,6 +4,7 @@ Invariants:
 - A snapshot is whole or absent: written aside, synced, renamed, its name synced.
 - The last two are kept, so that one damaged file does not end a broker. The journal must be
   trimmed to the position that `save` returns (the older of the two), or the older one is worthless.
+  The older one is given up only where the journal would have no room without that.
 """
 
 from __future__ import annotations
@@ -46,19 +47,24 @@ class SnapshotStore:
         self._files = files
         self._directory = directory
 
-    def save(self, position: int, data: bytes) -> int:
+    def save(self, position: int, data: bytes, *, is_sole: bool = False) -> int:
         """Make a snapshot durable; the answer is the position to which the journal may be trimmed.
 
-        The first snapshot frees nothing: until there is a second, the answer is 0.
+        The first snapshot frees nothing: until there is a second, the answer is 0. With `is_sole`,
+        for a journal that must have room, a newest one that is already at `position` becomes the
+        only one: then everything below it is free.
         """
         self._files.mkdir(self._directory, sync=True)
-        rest = _REST.pack(FORMAT_VERSION, 0, position, len(data))
-        crc = crc32c(data, crc32c(rest))
-        self._files.write_atomic(self._path(position), _START.pack(_MAGIC, crc) + rest + data)
+        is_known = self._positions()[-1:] == [position]
+        if not (is_known and self._load(position) == Snapshot(position, data)):
+            rest = _REST.pack(FORMAT_VERSION, 0, position, len(data))
+            crc = crc32c(data, crc32c(rest))
+            self._files.write_atomic(self._path(position), _START.pack(_MAGIC, crc) + rest + data)
+        kept = 1 if is_sole and is_known else KEPT
         positions = self._positions()
-        for old in positions[:-KEPT]:
+        for old in positions[:-kept]:
             self._files.remove(self._path(old))
-        return positions[-KEPT] if len(positions) >= KEPT else 0
+        return positions[-kept] if len(positions) >= kept else 0
 
     def load_latest(self) -> Snapshot | None:
         """The newest whole snapshot; None if there has never been one.

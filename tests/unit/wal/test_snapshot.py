@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, StorageFull
+from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, StorageFailed, StorageFull
 from danubius.record.checksum import crc32c
 from danubius.sim.disk import PowerLost, SimFiles
 from danubius.wal.snapshot import Snapshot, SnapshotStore
@@ -37,6 +37,29 @@ def test_saving_at_the_same_position_replaces() -> None:
     store.save(10, b"old")
     assert store.save(10, b"new") == 0
     assert store.load_latest() == Snapshot(10, b"new")
+
+
+def test_the_older_one_is_given_up_if_the_newest_is_there_and_the_journal_needs_room() -> None:
+    files = SimFiles()
+    store = SnapshotStore(files, DIRECTORY)
+    assert [store.save(p, b"x", is_sole=True) for p in (10, 20)] == [0, 10]
+    files.capacity_bytes = files.used_bytes()  # the newest is whole: nothing needs to be written
+    assert store.save(20, b"x", is_sole=True) == 20
+    assert files.listdir(DIRECTORY) == [path_of(20).name]
+    files.capacity_bytes = None
+    assert store.save(30, b"y") == 20
+
+
+def test_the_older_one_is_not_given_up_for_a_newest_that_is_damaged() -> None:
+    files = SimFiles()
+    store = SnapshotStore(files, DIRECTORY)
+    store.save(10, b"x")
+    store.save(20, b"x")
+    files.rot(path_of(20), 32)
+    files.fail("rename")
+    with pytest.raises(StorageFailed):
+        store.save(20, b"x", is_sole=True)
+    assert store.load_latest() == Snapshot(10, b"x")
 
 
 @pytest.mark.parametrize("at", [0, 5, 9, 17, 25, 32, 40])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.ack.core.ranges import RangeSet
+from danubius.ack.core.ranges import FEW, RangeSet, merge_ranges
 from danubius.errors import DataDirectoryDamaged
 
 if TYPE_CHECKING:
@@ -52,7 +52,13 @@ class Cursor:
         return f"Cursor(floor={self._floor}, above={list(self._above)})"
 
     def ack(self, ranges: Iterable[Range]) -> list[Range]:
-        """Acknowledge ranges and return the parts that were not acknowledged before."""
+        """Acknowledge ranges and return the parts that were not acknowledged before.
+
+        They rise and are disjoint if the ranges were.
+        """
+        ranges = list(ranges)
+        if len(ranges) > FEW:
+            return self._ack_many(ranges)
         fresh: list[Range] = []
         above = self._above
         for first, end in ranges:
@@ -65,6 +71,16 @@ class Cursor:
                 continue
             self._floor = above.first_gap(end)
             above.remove(0, self._floor)
+        return fresh
+
+    def _ack_many(self, ranges: list[Range]) -> list[Range]:
+        """The same in one pass, for each range added by itself moves all that lie above it."""
+        above = self._above
+        merged = merge_ranges((max(one, self._floor), end) for one, end in ranges)
+        fresh = [gap for first, end in merged for gap in above.gaps(first, end)]
+        above.add_all(fresh)
+        self._floor = above.first_gap(self._floor)
+        above.remove(0, self._floor)
         return fresh
 
     def next_unacked(self, offset: int) -> int:

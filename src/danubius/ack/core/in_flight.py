@@ -5,10 +5,15 @@ Invariant: an offset is in flight at one consumer at the most.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from danubius.ack.core.deadlines import Deadlines
-from danubius.ack.core.ranges import RangeMap, Segment
+from danubius.ack.core.ranges import RangeMap, Segment, merge_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from danubius.ack.core.ranges import Range
 
 
 class Flight(NamedTuple):
@@ -44,39 +49,55 @@ class InFlight:
         self.ranges.put(first, end, flight)
         if flight.due_ns:
             self._deadlines.push(flight.due_ns, first, end)
-            if self._deadlines.is_bloated(len(self.ranges)):
-                self._deadlines.compact(
-                    (one.value.due_ns, one.first, one.end)
-                    for one in self.ranges
-                    if one.value.due_ns
-                )
+            self._compact()
 
-    def remove(self, first: int, end: int) -> list[Segment[Flight]]:
-        return self.ranges.cut(first, end)
+    def add_all(self, segments: Sequence[Segment[Flight]]) -> None:
+        """Add rising segments."""
+        self.ranges.put_all(segments)
+        for first, end, flight in segments:
+            if flight.due_ns:
+                self._deadlines.push(flight.due_ns, first, end)
+        self._compact()
 
-    def remove_of(self, consumer_id: int, first: int, end: int) -> list[Segment[Flight]]:
-        """Take out the parts of [first, end) that are this consumer's."""
+    def remove(self, ranges: Sequence[Range]) -> list[Segment[Flight]]:
+        """Take out rising, disjoint ranges."""
+        return self.ranges.cut_all(ranges)
+
+    def remove_of(self, consumer_id: int, ranges: Iterable[Range]) -> list[Segment[Flight]]:
+        """Take out the parts of these rising, disjoint ranges that are this consumer's."""
         return self._cut(
-            [one for one in self.ranges.overlap(first, end) if one.value.consumer_id == consumer_id]
+            [
+                one
+                for first, end in ranges
+                for one in self.ranges.overlap(first, end)
+                if one.value.consumer_id == consumer_id
+            ]
         )
 
     def remove_consumer(self, consumer_id: int) -> list[Segment[Flight]]:
         """Take out everything of this consumer, in the order of offsets."""
-        return self._cut([one for one in self.ranges if one.value.consumer_id == consumer_id])
+        return self.ranges.take([one.consumer_id == consumer_id for one in self.ranges.values()])
 
     def expire(self, now_ns: int) -> list[Segment[Flight]]:
-        """Take out everything whose deadline has come."""
-        expired: list[Segment[Flight]] = []
-        for first, end in self._deadlines.pop_due(now_ns):
-            expired += self._cut(
-                [one for one in self.ranges.overlap(first, end) if 0 < one.value.due_ns <= now_ns]
-            )
-        return expired
+        """Take out everything whose deadline has come, in the order of offsets."""
+        return self._cut(
+            [
+                one
+                for first, end in merge_ranges(self._deadlines.pop_due(now_ns))
+                for one in self.ranges.overlap(first, end)
+                if 0 < one.value.due_ns <= now_ns
+            ]
+        )
 
     def check(self) -> None:
         self.ranges.check()
 
     def _cut(self, segments: list[Segment[Flight]]) -> list[Segment[Flight]]:
-        for one in segments:
-            self.ranges.cut(one.first, one.end)
+        self.ranges.cut_all([(one.first, one.end) for one in segments])
         return segments
+
+    def _compact(self) -> None:
+        if self._deadlines.is_bloated(len(self.ranges)):
+            self._deadlines.compact(
+                (one.value.due_ns, one.first, one.end) for one in self.ranges if one.value.due_ns
+            )

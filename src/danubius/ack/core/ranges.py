@@ -8,15 +8,36 @@ ranges, not of messages, is what costs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from itertools import compress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 V = TypeVar("V")
 
 Range = tuple[int, int]
 """Offsets [first, end)."""
+
+FEW: Final = 32
+"""So many changes are made one by one. Each moves all that lies above it, so more are made in one pass."""
+
+
+def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """The same offsets as rising ranges that neither overlap nor touch."""
+    merged: list[Range] = []
+    first = end = 0
+    for one_first, one_end in sorted(ranges):
+        if one_first > end:
+            if first < end:
+                merged.append((first, end))
+            first, end = one_first, one_end
+        elif one_end > end:
+            end = one_end
+    if first < end:
+        merged.append((first, end))
+    return merged
 
 
 class RangeSet:
@@ -59,6 +80,17 @@ class RangeSet:
         self._firsts[low:high] = [merged_first]
         self._ends[low:high] = [merged_end]
         self.count += merged_end - merged_first
+
+    def add_all(self, ranges: Sequence[Range]) -> None:
+        """Add any number of ranges; many of them in one pass."""
+        if len(ranges) <= FEW:
+            for first, end in ranges:
+                self.add(first, end)
+            return
+        merged = merge_ranges([*self, *ranges])
+        self._firsts = [first for first, _ in merged]
+        self._ends = [end for _, end in merged]
+        self.count = sum(self._ends) - sum(self._firsts)
 
     def remove(self, first: int, end: int) -> None:
         if first >= end:
@@ -127,6 +159,9 @@ class Segment(NamedTuple, Generic[V]):
         return self.end - self.first
 
 
+_first_of: Final = itemgetter(0)
+
+
 class RangeMap(Generic[V]):
     """A map from offsets to values, kept as sorted ranges of equal value."""
 
@@ -185,6 +220,70 @@ class RangeMap(Generic[V]):
         self.count -= sum(one.end - one.first for one in taken)
         return taken
 
+    def put_all(self, segments: Sequence[Segment[V]]) -> None:
+        """Give values to offsets that have none; the segments rise. Many of them in one pass."""
+        if len(segments) <= FEW:
+            for first, end, value in segments:
+                self.put(first, end, value)
+            return
+        low = max(0, bisect_right(self._firsts, segments[0].first) - 1)
+        high = bisect_left(self._firsts, segments[-1].end) + 1
+        # Two rising runs: sorting them is merging them.
+        merged = sorted([*self._slice(low, high), *segments], key=_first_of)
+        joined: list[Segment[V]] = []
+        for one in merged:
+            before = joined[-1] if joined else None
+            if before is not None and before.end >= one.first:
+                assert before.end == one.first, "ranges overlap"
+                if before.value == one.value:
+                    joined[-1] = Segment(before.first, one.end, one.value)
+                    continue
+            joined.append(one)
+        self._replace(low, high, joined)
+        self.count += sum(one.end - one.first for one in segments)
+
+    def cut_all(self, ranges: Sequence[Range]) -> list[Segment[V]]:
+        """Take the values of rising, disjoint ranges out, and return what was there; many in one pass."""
+        if len(ranges) <= FEW:
+            return [one for first, end in ranges for one in self.cut(first, end)]
+        low = bisect_right(self._ends, ranges[0][0])
+        high = bisect_left(self._firsts, ranges[-1][1])
+        kept: list[Segment[V]] = []
+        taken: list[Segment[V]] = []
+        place = 0
+        for first, end, value in self._slice(low, high):
+            at = first
+            while place < len(ranges) and ranges[place][0] < end:
+                cut_first, cut_end = ranges[place]
+                if cut_end > at:
+                    if at < cut_first:
+                        kept.append(Segment(at, cut_first, value))
+                    taken.append(Segment(max(at, cut_first), min(end, cut_end), value))
+                    at = min(end, cut_end)
+                if cut_end > end:
+                    break  # it reaches into the next segment
+                place += 1
+            if at < end:
+                kept.append(Segment(at, end, value))
+        self._replace(low, high, kept)
+        self.count -= sum(one.end - one.first for one in taken)
+        return taken
+
+    def take(self, picks: Sequence[bool]) -> list[Segment[V]]:
+        """Take the ranges at these places out, one pick a range, and return them."""
+        taken = list(compress(self, picks))
+        if taken:
+            rest = [not pick for pick in picks]
+            self._firsts = list(compress(self._firsts, rest))
+            self._ends = list(compress(self._ends, rest))
+            self._values = list(compress(self._values, rest))
+            self.count -= sum(one.end - one.first for one in taken)
+        return taken
+
+    def values(self) -> Sequence[V]:
+        """The values of all ranges, in the order of offsets; to be read, never changed."""
+        return self._values
+
     def overlap(self, first: int, end: int) -> list[Segment[V]]:
         """What [first, end) holds, clipped to it."""
         low = bisect_right(self._ends, first)
@@ -210,6 +309,14 @@ class RangeMap(Generic[V]):
                 assert not touches or before.value != one.value, "equal neighbours are one range"
             before = one
         assert self.count == sum(one.length for one in self)
+
+    def _slice(self, low: int, high: int) -> Iterator[Segment[V]]:
+        return map(Segment, self._firsts[low:high], self._ends[low:high], self._values[low:high])
+
+    def _replace(self, low: int, high: int, segments: list[Segment[V]]) -> None:
+        self._firsts[low:high] = [one.first for one in segments]
+        self._ends[low:high] = [one.end for one in segments]
+        self._values[low:high] = [one.value for one in segments]
 
     def _insert(self, at: int, first: int, end: int, value: V) -> None:
         self._firsts.insert(at, first)

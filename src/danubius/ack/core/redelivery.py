@@ -5,10 +5,15 @@ Invariant: an offset is ready, or delayed, or neither; never both.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from danubius.ack.core.deadlines import Deadlines
-from danubius.ack.core.ranges import RangeMap, Segment
+from danubius.ack.core.ranges import RangeMap, Segment, merge_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from danubius.ack.core.ranges import Range
 
 
 class Delayed(NamedTuple):
@@ -40,30 +45,41 @@ class Redelivery:
         """No delay ends before this."""
         return self._deadlines.next_ns
 
-    def add(self, first: int, end: int, attempts: int) -> None:
-        """Let a range come again at once."""
-        self.ready.put(first, end, attempts)
+    def add(self, segments: Sequence[Segment[int]]) -> None:
+        """Let rising ranges, with their attempts, come again at once."""
+        self.ready.put_all(segments)
 
-    def add_delayed(self, first: int, end: int, attempts: int, due_ns: int) -> None:
-        """Let a range come again at a time to come."""
-        self.delayed.put(first, end, Delayed(due_ns, attempts))
-        self._deadlines.push(due_ns, first, end)
+    def add_delayed(self, segments: Sequence[Segment[int]], due_ns: int) -> None:
+        """Let rising ranges, with their attempts, come again at a time to come."""
+        self.delayed.put_all(
+            [Segment(one.first, one.end, Delayed(due_ns, one.value)) for one in segments]
+        )
+        for one in segments:
+            self._deadlines.push(due_ns, one.first, one.end)
         if self._deadlines.is_bloated(len(self.delayed)):
             self._deadlines.compact((one.value.due_ns, one.first, one.end) for one in self.delayed)
 
     def release(self, now_ns: int) -> None:
         """Make ready what has waited long enough."""
-        for first, end in self._deadlines.pop_due(now_ns):
-            for one in self.delayed.overlap(first, end):
-                if one.value.due_ns <= now_ns:
-                    self.delayed.cut(one.first, one.end)
-                    self.ready.put(one.first, one.end, one.value.attempts)
+        due = [
+            one
+            for first, end in merge_ranges(self._deadlines.pop_due(now_ns))
+            for one in self.delayed.overlap(first, end)
+            if one.value.due_ns <= now_ns
+        ]
+        self.delayed.cut_all([(one.first, one.end) for one in due])
+        self.ready.put_all([Segment(one.first, one.end, one.value.attempts) for one in due])
 
-    def remove(self, first: int, end: int) -> int:
-        """Forget a range, ready or not, and return how many messages of it were waiting."""
-        before = self.count
+    def take_ready(self, first: int, end: int) -> None:
+        """What is ready of a range was delivered."""
         self.ready.cut(first, end)
-        self.delayed.cut(first, end)
+
+    def remove(self, ranges: Sequence[Range]) -> int:
+        """Forget rising, disjoint ranges, ready or not; returns how many of their messages waited."""
+        before = self.count
+        if before:
+            self.ready.cut_all(ranges)
+            self.delayed.cut_all(ranges)
         return before - self.count
 
     def lowest_ready(self) -> Segment[int] | None:

@@ -19,6 +19,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from danubius.ack.core.in_flight import Flight
+from danubius.ack.core.ranges import RangeSet, merge_ranges
 from danubius.dispatch.core.effects import Deliver
 from danubius.dispatch.core.window import Chunk, Wanted
 
@@ -194,17 +195,19 @@ class KeyedWindow:
         flights = self._flying.get(consumer_id)
         if not flights:
             return
-        for first, end in ranges:
-            returned = (
-                [offset for offset in flights if first <= offset < end]
-                if end - first > len(flights)
-                else [offset for offset in range(first, end) if offset in flights]
-            )
-            for key in self._land(consumer_id, returned):
-                if due_ns > now_ns:
-                    key.due_ns = max(key.due_ns, due_ns)
-                    heappush(self._delays, (key.due_ns, key.key_hash))
-                self._offer(key)
+        merged = merge_ranges(ranges)
+        if sum(end - first for first, end in merged) > len(flights):
+            wanted = RangeSet(merged)
+            returned = [offset for offset in flights if offset in wanted]
+        else:
+            returned = [
+                offset for first, end in merged for offset in range(first, end) if offset in flights
+            ]
+        for key in self._land(consumer_id, returned):
+            if due_ns > now_ns:
+                key.due_ns = max(key.due_ns, due_ns)
+                heappush(self._delays, (key.due_ns, key.key_hash))
+            self._offer(key)
         if len(self._delays) > 2 * len(self._keys) + _SLACK:
             self._delays = [(one.due_ns, one.key_hash) for one in self._keys.values() if one.due_ns]
             heapify(self._delays)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from danubius.ack.core.in_flight import Flight, InFlight
+from danubius.ack.core.ranges import Segment, merge_ranges
 from danubius.ack.core.redelivery import Redelivery
 from danubius.dispatch.core.effects import Deliver
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.ack.core.cursor import Cursor
-    from danubius.ack.core.ranges import Range, Segment
+    from danubius.ack.core.ranges import Range
     from danubius.dispatch.core.consumers import Consumer
     from danubius.dispatch.core.selectors import RunSelector
 
@@ -133,37 +134,34 @@ class RunWindow:
 
     def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
         deliveries: list[Deliver] = []
+        if self._redelivery.ready.count and not self._take_ready(chunk, now_ns, deliveries):
+            return deliveries
         while True:
             run = self._next_run(chunk.end, open_max)
-            # A run below the chunk became ready during the read: it goes first, by a read of its own.
             if run is None or run[0] < chunk.first:
                 return deliveries
-            first, end, attempts = run
-            shares = self._selector.split(end - first)
-            at = first
-            for consumer, messages in shares:
-                deliveries.append(self._deliver(consumer, at, at + messages, attempts, now_ns))
+            at, end = run
+            for consumer, messages in self._selector.split(end - at):
+                deliveries.append(self._deliver_new(consumer, at, at + messages, now_ns))
                 at += messages
             if at < end:
                 return deliveries
 
     def forget(self, acked: Sequence[Range]) -> None:
-        for first, end in acked:
-            self._flights.remove(first, end)
-            self._redelivery.remove(first, end)
+        # Few ranges cost least as they are; many are taken out in one pass, which wants them to rise.
+        rising = acked if len(acked) == 1 else sorted(acked)
+        self._flights.remove(rising)
+        self._redelivery.remove(rising)
 
     def give_back(self, consumer_id: int) -> None:
         self._return(self._flights.remove_consumer(consumer_id))
 
     def nack(self, consumer_id: int, ranges: Sequence[Range], due_ns: int, now_ns: int) -> None:
-        for first, end in ranges:
-            returned = self._flights.remove_of(consumer_id, first, end)
-            if due_ns <= now_ns:
-                self._return(returned)
-                continue
-            for one in returned:
-                attempts = one.value.attempts + 1
-                self._redelivery.add_delayed(one.first, one.end, attempts, due_ns)
+        returned = self._flights.remove_of(consumer_id, merge_ranges(ranges))
+        if due_ns <= now_ns:
+            self._return(returned)
+        else:
+            self._redelivery.add_delayed(_older(returned), due_ns)
 
     def expire(self, now_ns: int) -> None:
         self._return(self._flights.expire(now_ns))
@@ -187,34 +185,50 @@ class RunWindow:
         assert all(last <= self._next <= end for _, last in known), "open beyond what was taken"
         assert not (self._auto_ack and known), "auto-ack leaves nothing open"
 
-    def _next_run(self, end_max: int, open_max: int) -> tuple[int, int, int] | None:
-        """The lowest (first, end, attempts) that may go and starts below `end_max`."""
-        ready = self._redelivery.lowest_ready()
-        if ready is not None:
-            first, end, attempts = ready
-            return (first, min(end, end_max), attempts) if first < end_max else None
+    def _take_ready(self, chunk: Chunk, now_ns: int, deliveries: list[Deliver]) -> bool:
+        """Deliver what comes again out of a chunk; returns whether none of it is left."""
+        flights: list[Segment[Flight]] = []
+        ready = self._redelivery.ready
+        is_blocked = False
+        for first, end, attempts in ready:
+            # A run below the chunk became ready during the read: it goes first, by a read of its own.
+            if first < chunk.first or first >= chunk.end or is_blocked:
+                break
+            at, end = first, min(end, chunk.end)
+            for consumer, messages in self._selector.split(end - first):
+                consumer.messages -= messages
+                consumer_id, due_ns = consumer.consumer_id, consumer.due_ns(now_ns)
+                flights.append(Segment(at, at + messages, Flight(consumer_id, attempts, due_ns)))
+                deliveries.append(Deliver(consumer_id, at, at + messages, None, attempts))
+                at += messages
+            is_blocked = at < end
+        if flights:
+            self._redelivery.take_ready(flights[0].first, flights[-1].end)
+            self._flights.add_all(flights)
+        return not ready.count
+
+    def _next_run(self, end_max: int, open_max: int) -> Range | None:
+        """The lowest run that was never delivered, if it starts below `end_max`."""
         self._next = first = self._cursor.next_unacked(self._next)
         end = min(end_max, first + open_max - self.open_messages)
         if self._cursor.above:
             acked_first = self._cursor.above.next_first(first)
             end = end if acked_first is None else min(end, acked_first)
-        return (first, end, 0) if first < end else None
+        return (first, end) if first < end else None
 
-    def _deliver(
-        self, consumer: Consumer, first: int, end: int, attempts: int, now_ns: int
-    ) -> Deliver:
+    def _deliver_new(self, consumer: Consumer, first: int, end: int, now_ns: int) -> Deliver:
         consumer.messages -= end - first
-        if attempts:
-            self._redelivery.remove(first, end)
-        else:
-            self._next = end
+        self._next = end
         if self._auto_ack:
             self._cursor.ack([(first, end)])
         else:
-            flight = Flight(consumer.consumer_id, attempts, consumer.due_ns(now_ns))
-            self._flights.add(first, end, flight)
-        return Deliver(consumer.consumer_id, first, end, None, attempts)
+            self._flights.add(first, end, Flight(consumer.consumer_id, 0, consumer.due_ns(now_ns)))
+        return Deliver(consumer.consumer_id, first, end, None, 0)
 
     def _return(self, segments: Sequence[Segment[Flight]]) -> None:
-        for one in segments:
-            self._redelivery.add(one.first, one.end, one.value.attempts + 1)
+        self._redelivery.add(_older(segments))
+
+
+def _older(segments: Sequence[Segment[Flight]]) -> list[Segment[int]]:
+    """Flights that came to nothing, as ranges with their attempts."""
+    return [Segment(one.first, one.end, one.value.attempts + 1) for one in segments]

@@ -77,8 +77,8 @@ def plans(quick: bool, drain_bytes: int) -> list[Plan]:
         plan(1_000_000, 200_000, kind="drain", size=1024),
         plan(5_000, 5_000, kind="send", size=100, tasks=1),
         plan(100_000, 30_000, kind="send", size=100, tasks=100),
-        plan(1_000_000, None, kind="topics", size=100, topics=10),
-        plan(1_000_000, None, kind="topics", size=100, topics=topics),
+        plan(4_000_000, None, kind="topics", size=100, topics=10),
+        plan(4_000_000, None, kind="topics", size=100, topics=topics),
         Plan(work=Work(kind="drain", url="", topic="", size=1024), ours=drained, theirs=None),
     ]
 

@@ -18,7 +18,7 @@ DEFAULT_COUNTS: dict[Kind, int] = {
     "latency": 10_000,
     "fanout": 1_000_000,
     "drain": 2_000_000,
-    "topics": 1_000_000,
+    "topics": 4_000_000,
     "send": 20_000,
 }
 """Messages a run at 100 B, some seconds of work each on a small machine."""

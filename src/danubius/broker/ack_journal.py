@@ -1,11 +1,12 @@
 """Acknowledgements on their way into the journal: gathered for a moment, then written as ranges.
 
 Nobody waits for them unless asked to: a crash delivers again what was acknowledged just before it, and skips nothing.
+What the journal fails to take goes back to what is gathered: no acknowledgement is answered that was not written.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from danubius.ack.core.ranges import RangeSet
 from danubius.broker.events import EVENT_RECORD, RangesAcked, encode_event
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from danubius.ack.core.ranges import Range
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.errors import DanubiusError
     from danubius.wal.journal import Journal
+
+RETRY_S: Final = 1.0
+"""Acknowledgements that the journal failed to take are appended again after this long."""
 
 
 class AckJournal:
@@ -34,14 +39,10 @@ class AckJournal:
         self._dirty: dict[Subscription, Topic] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, topic: Topic, subscription: Subscription, ranges: list[tuple[int, int]]) -> None:
+    def add(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:
         if not topic.is_reliable:
             return
-        self._dirty[subscription] = topic
-        for first, end in ranges:
-            subscription.unjournaled.add(first, end)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._interval_s, self._on_timer)
+        self._gather(topic, subscription, ranges, self._interval_s)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -66,13 +67,41 @@ class AckJournal:
             return
         self._dirty.pop(subscription, None)
         # Without anything new this is a barrier behind what is already on its way.
-        token = EventToken(lambda: on_done(None), on_done)
         sync = topic.spec.durability is Durability.SYNCED
-        self._append(topic, subscription, token, sync=sync)
+        self._append(topic, subscription, on_done, sync=sync)
 
     def _append(
-        self, topic: Topic, subscription: Subscription, token: EventToken | None, *, sync: bool
+        self,
+        topic: Topic,
+        subscription: Subscription,
+        on_done: Callable[[DanubiusError | None], None] | None,
+        *,
+        sync: bool,
     ) -> None:
         ranges, subscription.unjournaled = list(subscription.unjournaled), RangeSet()
+
+        def committed() -> None:
+            if on_done is not None:
+                on_done(None)
+
+        def failed(error: DanubiusError) -> None:
+            self._put_back(topic, subscription, ranges)
+            if on_done is not None:
+                on_done(error)
+
         event = RangesAcked(topic.id, subscription.id, ranges)
+        token = EventToken(committed, failed)
         self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=sync)
+
+    def _put_back(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:
+        """These were not written: they are, with all that came since, as soon as the disk takes them."""
+        if ranges:
+            self._gather(topic, subscription, ranges, RETRY_S)
+
+    def _gather(
+        self, topic: Topic, subscription: Subscription, ranges: list[Range], delay_s: float
+    ) -> None:
+        self._dirty[subscription] = topic
+        subscription.unjournaled.add_all(ranges)
+        if self._timer is None:
+            self._timer = self._loop.call_later(delay_s, self._on_timer)

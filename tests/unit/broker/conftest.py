@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.broker.peer import Buffer
+    from danubius.wal.journal import JournalRecord
     from danubius.wire.commands import AnyCommand
+
+
+DIRECTORY = Path("/data/journal")
+JOURNAL = JournalConfig(fill_bytes=0)
 
 
 class RecordingPeer:
@@ -101,9 +106,7 @@ class BrokerBench:
         self.posted: deque[Callable[[], None]] = deque()
         self.threads = SimThreads()
         self.clock = SystemClock()
-        self.journal = Journal(
-            JournalConfig(fill_bytes=0), self.files, Path("/data/journal"), spawn=self.threads
-        )
+        self.journal = Journal(JOURNAL, self.files, DIRECTORY, spawn=self.threads)
         self.ledgers = LedgerStorage(
             LedgerConfig(), MemoryLedgerStore(), self.posted.append, self.clock, self.threads
         )
@@ -122,6 +125,10 @@ class BrokerBench:
 
     def connect(self) -> RecordingPeer:
         return RecordingPeer(self)
+
+    def recover_journal(self) -> list[JournalRecord]:
+        """What another broker would find in the journal by now."""
+        return list(Journal(JOURNAL, self.files, DIRECTORY, spawn=SimThreads()).recover(0))
 
     def settle(self) -> None:
         """Let the threads work and the loop hear of it until nothing is left to do."""

@@ -108,7 +108,8 @@ class Recovery:
         broker = self._broker
         broker.committed_position = position
         since_yield = 0
-        for record in broker.journal.recover(position):
+        oldest = self._snapshots.oldest_position()
+        for record in broker.journal.recover(position, keep_from=oldest):
             self._apply(record)
             broker.committed_position = record.end_position
             self.records += 1

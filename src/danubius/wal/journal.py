@@ -102,13 +102,16 @@ class Journal:
 
     # ------------------------------------------------------------ life
 
-    def recover(self, from_position: int) -> Iterator[JournalRecord]:
+    def recover(
+        self, from_position: int, *, keep_from: int | None = None
+    ) -> Iterator[JournalRecord]:
         """Every record from a position on, in order; a torn tail is cut. Go through all of it.
 
+        What lies between `keep_from` and that position is not read, but stays until it is trimmed.
         Raises DataDirectoryDamaged where something that had been synced is missing or bad, and
         DataDirectoryTooNew for a format of the future.
         """
-        for content, found in self._segments.recover(from_position):
+        for content, found in self._segments.recover(from_position, keep_from):
             for record, body_at in found.records:
                 body = bytearray(content[body_at : body_at + record.body_bytes])
                 yield JournalRecord(

@@ -76,9 +76,12 @@ class Segments:
 
     # ------------------------------------------------------------ recovery
 
-    def recover(self, from_position: int) -> Iterator[tuple[memoryview, Scan]]:
+    def recover(
+        self, from_position: int, keep_from: int | None = None
+    ) -> Iterator[tuple[memoryview, Scan]]:
         """Read every file that matters, in order, as (content, scan); then `end` is known.
 
+        Files with anything from `keep_from` on are kept as they are: an older snapshot needs them.
         Raises DataDirectoryDamaged if anything that was synced is missing or bad.
         """
         self._files.mkdir(self._directory, sync=True)
@@ -91,7 +94,10 @@ class Segments:
         self._next_sequence = max(sequences, default=0) + 1
         headers = [header for header in map(self._identify, sequences) if header is not None]
         spans = plan_spans(headers, from_position)
-        self._idle = sorted(set(sequences) - {span.header.sequence for span in spans})
+        floor = from_position if keep_from is None else min(keep_from, from_position)
+        kept = plan_spans(headers, floor)
+        self._live = [Live(*span.header, span.end) for span in kept if span not in spans]
+        self._idle = sorted(set(sequences) - {span.header.sequence for span in kept})
         self._check_first(spans, from_position)
         self.recovered_end = from_position
         for span in spans:

@@ -86,6 +86,10 @@ class SnapshotStore:
             )
         return None
 
+    def oldest_position(self) -> int:
+        """From here on the journal is needed by one snapshot or another."""
+        return min(self._positions(), default=0)
+
     def _load(self, position: int) -> Snapshot | None:
         content = self._files.read_bytes(self._path(position))
         if len(content) < _HEADER_BYTES:

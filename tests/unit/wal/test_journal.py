@@ -36,12 +36,18 @@ class Owner:
     """Whoever uses the journal: appends, turns its worker, hears its reports."""
 
     def __init__(
-        self, files: SimFiles, from_position: int = 0, config: JournalConfig = CONFIG
+        self,
+        files: SimFiles,
+        from_position: int = 0,
+        config: JournalConfig = CONFIG,
+        keep_from: int | None = None,
     ) -> None:
         self.files = files
         self.threads = SimThreads()
         self.journal = Journal(config, files, DIRECTORY, spawn=self.threads)
-        self.recovered: list[JournalRecord] = list(self.journal.recover(from_position))
+        self.recovered: list[JournalRecord] = list(
+            self.journal.recover(from_position, keep_from=keep_from)
+        )
         self.posts: list[Callable[[], None]] = []
         self.committed: list[object] = []
         self.failed: list[tuple[list[object], DanubiusError]] = []
@@ -235,6 +241,26 @@ def test_trimmed_files_are_used_again_and_what_they_held_is_forgotten() -> None:
     position = owner.journal.end_position
     owner.commit("last")
     assert reopen(owner.files, position).bodies == ["last"]
+
+
+def test_files_that_an_older_snapshot_needs_are_kept_over_a_restart() -> None:
+    owner = Owner(SimFiles())
+    positions: list[int] = []
+    for token in "abc":
+        positions.append(owner.journal.end_position)
+        owner.commit(token, size=7000)
+    owner.journal.close()
+    later = Owner(owner.files, positions[2], keep_from=positions[1])
+    assert later.bodies == ["c"]
+    # As much as fits, and more: files that are needed are not used again.
+    while not later.failed:
+        later.append("x", size=7000)
+        later.turn()
+    later.files.kill()
+    assert reopen(later.files, positions[1]).bodies[:2] == ["b", "c"]
+    later = Owner(later.files, positions[2], keep_from=positions[1])
+    later.journal.trim(later.journal.end_position)
+    later.commit("y", size=7000)
 
 
 def test_a_roll_to_a_prepared_file_costs_no_directory_sync() -> None:

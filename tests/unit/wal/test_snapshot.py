@@ -32,6 +32,14 @@ def test_the_latest_is_loaded_two_are_kept_and_the_older_one_bounds_the_trim() -
     assert len(files.listdir(DIRECTORY)) == 2
 
 
+def test_the_oldest_position_is_that_of_the_oldest_one_kept() -> None:
+    store = SnapshotStore(SimFiles(), DIRECTORY)
+    assert store.oldest_position() == 0
+    for position, oldest in ((10, 10), (20, 10), (30, 20)):
+        store.save(position, b"x")
+        assert store.oldest_position() == oldest
+
+
 def test_saving_at_the_same_position_replaces() -> None:
     store = SnapshotStore(SimFiles(), DIRECTORY)
     store.save(10, b"old")

@@ -198,7 +198,11 @@ class Recovery:
         topic = self._topic_or_none(event.topic_id)
         if topic is not None:
             producer = topic.pipeline.sequencer.open(
-                ProducerId(event.producer_id), event.name, Epoch(event.epoch), resumed=event.resumed
+                ProducerId(event.producer_id),
+                event.name,
+                Epoch(event.epoch),
+                resumed=event.resumed,
+                is_replay=True,
             )
             self._producers[topic.id, producer.id] = producer
 

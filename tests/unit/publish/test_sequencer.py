@@ -170,3 +170,19 @@ def test_an_opening_that_failed_late_does_not_end_a_newer_one() -> None:
     first, second = opened(sequencer), opened(sequencer)
     sequencer.close(first, None)
     assert sequencer.producer_or_none("p") is second
+
+
+def test_replay_forgets_nobody_and_the_bound_is_reached_again_step_by_step() -> None:
+    sequencer = Sequencer()
+    early = sequencer.open(ProducerId(1), "early", Epoch(1), resumed=False)
+    for number in range(PRODUCERS_MAX + 50):
+        sequencer.open(
+            ProducerId(2 + number), f"p{number}", Epoch(1), resumed=False, is_replay=True
+        )
+    # Who is still there is not known before they are back.
+    assert sequencer.producer_or_none("early") is early
+    early.is_attached = True
+    for number in range(60):
+        sequencer.open(ProducerId(99_000 + number), f"new{number}", Epoch(1), resumed=False)
+    assert len(sequencer.producers) == PRODUCERS_MAX
+    assert sequencer.producer_or_none("early") is early

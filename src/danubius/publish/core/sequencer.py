@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -117,22 +118,38 @@ class Sequencer:
             "give each concurrent producer its own name"
         )
 
-    def open(self, producer_id: ProducerId, name: str, epoch: Epoch, *, resumed: bool) -> Producer:
-        """Begin a life of a producer name; an older life is fenced from here on."""
+    def open(
+        self,
+        producer_id: ProducerId,
+        name: str,
+        epoch: Epoch,
+        *,
+        resumed: bool,
+        is_replay: bool = False,
+    ) -> Producer:
+        """Begin a life of a producer name; an older life is fenced from here on.
+
+        A replay forgets nobody: all seem detached there, also those who will be back at once.
+        """
         known = self._producers.pop(name, None)
         producer = Producer(producer_id, name, epoch, ADOPT if resumed else 0)
         if known is not None:
             producer.id = known.id
         self._producers[name] = producer
-        if len(self._producers) > PRODUCERS_MAX:
-            self._forget_oldest_detached(producer)
+        excess = len(self._producers) - PRODUCERS_MAX
+        if excess > 0 and not is_replay:
+            # Two for one lead back to the bound behind a replay.
+            self._forget_detached(min(2, excess), producer)
         return producer
 
-    def _forget_oldest_detached(self, newest: Producer) -> None:
-        for name, producer in self._producers.items():
-            if not producer.is_attached and producer is not newest:
-                del self._producers[name]
-                return
+    def _forget_detached(self, count: int, newest: Producer) -> None:
+        detached = (
+            name
+            for name, producer in self._producers.items()
+            if not producer.is_attached and producer is not newest
+        )
+        for name in list(itertools.islice(detached, count)):
+            del self._producers[name]
 
     def close(self, producer: Producer, previous: Producer | None) -> None:
         """Take back an `open` that did not become durable, unless a newer one came in between."""

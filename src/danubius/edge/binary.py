@@ -79,6 +79,9 @@ class BinaryConnection:
 
     def pause_reading(self, reason: str) -> None:
         self.protocol.pause_reading(reason)
+        # An answer may be among what is not read now: whom we do not listen to is not silent.
+        for number in self._probes:
+            self._edge.loop.call_soon(self._probe_answered, number, True)
 
     def resume_reading(self, reason: str) -> None:
         self.protocol.resume_reading(reason)
@@ -87,6 +90,9 @@ class BinaryConnection:
         number = self._next_probe
         self._next_probe += 1
         self._probes[number] = on_result
+        if self.protocol.is_reading_paused and not self.protocol.is_closing:
+            self._edge.loop.call_soon(self._probe_answered, number, True)
+            return
         self.send(Ping(), number)
         self._edge.loop.call_later(PROBE_S, self._probe_answered, number, False)
 
@@ -131,7 +137,7 @@ class BinaryConnection:
 
     def _writing_paused(self) -> None:
         # A peer that does not read must not be allowed to pile up answers either.
-        self.protocol.pause_reading("writing")
+        self.pause_reading("writing")
         self._session.set_writable(is_writable=False)
 
     def _writing_resumed(self) -> None:

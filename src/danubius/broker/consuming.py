@@ -135,20 +135,24 @@ def find_subscription(
     command: Subscribe,
     on_done: Callable[[Subscription | DanubiusError], None],
 ) -> None:
-    """The subscription, created or retyped if need be, once this consumer may join it."""
+    """The subscription, created or retyped if need be, once this consumer may join it.
+
+    Whatever had to be waited for, all that allows it to join was true in the moment of the answer.
+    """
 
     def found(subscription: Subscription | DanubiusError) -> None:
         if isinstance(subscription, DanubiusError):
             on_done(subscription)
             return
         try:
+            topic.check_open()
             subscription.check_type(command.type)
         except DanubiusError as error:
             on_done(error)
             return
         if command.type is not subscription.type:
             broker.retype_subscription(topic, subscription, command.type)
-        _make_way(subscription, command, on_done)
+        _make_way(subscription, command, on_done, found)
 
     existing = topic.subscriptions.get(command.subscription)
     if existing is not None:
@@ -161,6 +165,7 @@ def _make_way(
     subscription: Subscription,
     command: Subscribe,
     on_done: Callable[[Subscription | DanubiusError], None],
+    look_again: Callable[[Subscription], None],
 ) -> None:
     """An exclusive consumer that no longer answers must not keep a living one out."""
     incumbent = subscription.incumbent_or_none(command.consumer)
@@ -183,7 +188,7 @@ def _make_way(
             incumbent.end(
                 ConsumerReplaced("this consumer did not answer, and another took its place")
             )
-        # Someone else may have come first while the probe was under way.
-        _make_way(subscription, command, on_done)
+        # While the probe was under way someone else may have come first, or the topic may have gone.
+        look_again(subscription)
 
     incumbent.probe(probed)

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced, TopicExists
-from danubius.model.ids import parse_name
+from danubius.model.ids import TopicName, parse_name
 from danubius.record.batch import HEADER_BYTES, read_header
 from danubius.wire.commands import Error, OpenProducer, Produced, ProducerClosed, ProducerOpened
 
@@ -116,14 +116,25 @@ def open_producer(
     def opened(topic: Topic, producer: Producer | DanubiusError) -> None:
         if isinstance(producer, DanubiusError):
             on_failed(producer)
-        else:
-            on_done(topic, producer)
+            return
+        try:
+            topic.check_open()  # it may have been deleted while the disk was busy
+        except DanubiusError as error:
+            on_failed(error)
+            return
+        on_done(topic, producer)
+
+    def created(topic: Topic | DanubiusError) -> None:
+        # Someone else was creating it with other settings: only the dispatch matters to a producer.
+        if isinstance(topic, TopicExists):
+            topic = broker.topics.get(TopicName(command.topic), topic)
+        with_topic(topic)
 
     existing = broker.topic_or_none(command.topic)
     if existing is not None:
         with_topic(existing)
     else:
-        broker.create_topic(command.topic, command.spec, exist_ok=True, on_done=with_topic)
+        broker.create_topic(command.topic, command.spec, exist_ok=True, on_done=created)
 
 
 def _check_dispatch(topic: Topic, command: OpenProducer) -> None:

@@ -81,6 +81,7 @@ class Session:
         self._next_handle = 1
         self._is_closed = False
         self._is_paused = False
+        self._is_writable = True
         self.client = "unknown"
 
     # ------------------------------------------------------------ the edge's side
@@ -97,6 +98,7 @@ class Session:
 
     def set_writable(self, *, is_writable: bool) -> None:
         """The connection's send buffer is full, or has room again."""
+        self._is_writable = is_writable
         for consumer in list(self._consumers.values()):
             consumer.set_writable(is_writable=is_writable)
 
@@ -242,6 +244,8 @@ class Session:
             consumer = ConsumerHandle(self._broker, self._peer, command, topic, subscription)
             self._consumers[handle] = consumer
             consumer.attach(handle, self._forget_consumer)
+            if not self._is_writable:
+                consumer.set_writable(is_writable=False)
             self._peer.send(Subscribed(handle, consumer.is_active), correlation_id)
 
         with self._promising(handle):

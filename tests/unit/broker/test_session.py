@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from danubius.broker import session
-from danubius.errors import InvalidArgument
+from danubius.errors import (
+    InvalidArgument,
+    SubscriptionTypeMismatch,
+    TopicDeleted,
+    TopicExists,
+)
 from danubius.model.subscription import AtEarliest, SubscriptionType
-from danubius.model.topic import TopicSpec
+from danubius.model.topic import Dispatch, Durability, TopicSpec
 from danubius.wire.commands import (
     CloseConsumer,
     CloseProducer,
+    CreateTopic,
+    DeleteTopic,
+    Deliver,
     Done,
     Error,
+    Flow,
     OpenProducer,
     ProducerOpened,
     Subscribe,
@@ -29,8 +38,13 @@ def open_producer(name: str) -> OpenProducer:
     return OpenProducer(TOPIC, name, TopicSpec())
 
 
-def subscribe(name: str) -> Subscribe:
-    return Subscribe(TOPIC, name, SubscriptionType.EXCLUSIVE, name, AtEarliest())
+def subscribe(
+    name: str,
+    *,
+    consumer: str = "consumer",
+    kind: SubscriptionType = SubscriptionType.EXCLUSIVE,
+) -> Subscribe:
+    return Subscribe(TOPIC, name, kind, consumer, AtEarliest())
 
 
 async def test_one_producer_too_many_is_refused(
@@ -71,3 +85,77 @@ async def test_requests_that_overtake_the_disk_are_counted_too(
     assert sum(type(one) is ProducerOpened for one in answers) == 4
     assert [one.code for one in answers if type(one) is Error] == [InvalidArgument.code] * 4
     assert bench.broker.topic(TOPIC).subscriptions == {}
+
+
+async def test_a_subscribe_that_a_deletion_overtakes_fails(bench: Any) -> None:
+    peer = bench.connect()
+    peer.publish(TOPIC, [b"a"])
+    asked = peer.ask(subscribe("s"))
+    assert peer.call(DeleteTopic(TOPIC)) == Done()
+    assert peer.answer_to(asked).code == TopicDeleted.code
+
+
+async def test_a_subscribe_that_waits_for_a_probe_hears_of_a_deletion(bench: Any) -> None:
+    first, second = bench.connect(), bench.connect()
+    first.publish(TOPIC, [b"a"])
+    assert isinstance(first.call(subscribe("s", consumer="one")), Subscribed)
+    asked = second.ask(subscribe("s", consumer="two"))
+    assert second.call(DeleteTopic(TOPIC)) == Done()
+    first.probes.pop()(False)
+    assert second.answer_to(asked).code == TopicDeleted.code
+    assert bench.broker.topics == {}
+
+
+async def test_an_open_producer_that_a_deletion_overtakes_fails(bench: Any) -> None:
+    peer = bench.connect()
+    peer.publish(TOPIC, [b"a"])
+    asked = peer.ask(open_producer("p"))
+    assert peer.call(DeleteTopic(TOPIC)) == Done()
+    assert peer.answer_to(asked).code == TopicDeleted.code
+
+
+async def test_a_subscribe_that_waited_joins_as_what_it_asked_for(bench: Any) -> None:
+    one, two, three = bench.connect(), bench.connect(), bench.connect()
+    one.publish(TOPIC, [b"a"])
+    handle = one.call(subscribe("s", consumer="one")).handle
+    asked = two.ask(subscribe("s", consumer="two"))
+    one.call(CloseConsumer(handle))
+    shared = subscribe("s", consumer="three", kind=SubscriptionType.SHARED)
+    handle = three.call(shared).handle
+    one.probes.pop()(True)
+    assert two.answer_to(asked).code == SubscriptionTypeMismatch.code
+    # The same once the other has gone again: the subscription takes the type that is asked for.
+    assert three.call(CloseConsumer(handle)) == Done()
+    assert isinstance(two.call(subscribe("s", consumer="two")), Subscribed)
+    assert bench.broker.topic(TOPIC).subscriptions["s"].type is SubscriptionType.EXCLUSIVE
+
+
+async def test_a_producer_opens_a_topic_that_is_being_created_with_other_settings(
+    bench: Any,
+) -> None:
+    peer = bench.connect()
+    created = peer.ask(CreateTopic(TOPIC, TopicSpec(durability=Durability.WRITTEN)))
+    opened = peer.call(open_producer("p"))
+    assert peer.answer_to(created) == Done()
+    assert isinstance(opened, ProducerOpened)
+
+
+async def test_a_producer_is_refused_by_a_topic_that_is_being_created_with_other_dispatch(
+    bench: Any,
+) -> None:
+    peer = bench.connect()
+    peer.ask(CreateTopic(TOPIC, TopicSpec(dispatch=Dispatch.NON_RELIABLE)))
+    refused = peer.call(open_producer("p"))
+    assert refused.code == TopicExists.code
+    assert "dispatch=" in refused.message
+
+
+async def test_a_consumer_on_a_full_connection_gets_nothing_until_it_drains(bench: Any) -> None:
+    peer = bench.connect()
+    peer.publish(TOPIC, [b"a"])
+    peer.session.set_writable(is_writable=False)
+    handle = peer.call(subscribe("s")).handle
+    peer.session.handle(Flow(handle, 10, 1000), 0, memoryview(b""))
+    assert peer.told(Deliver) == []
+    peer.session.set_writable(is_writable=True)
+    assert [one.messages for one in peer.told(Deliver)] == [1]

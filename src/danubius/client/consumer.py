@@ -9,6 +9,7 @@ dropped then: the broker delivers those messages again.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.client.attachment import Attachment
 from danubius.client.core.acks import RangeGatherer
 from danubius.client.core.credit import CreditWindow
+from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_timeout, to_milliseconds
@@ -80,6 +82,8 @@ class Consumer:
         self._confirmed: asyncio.Future[None] | None = None
         self._flush_handle: asyncio.Handle | None = None
         self._flushed_s = 0.0
+        self._ack_backoff = Backoff(random.random)
+        self._is_pausing = False
         self._error: DanubiusError | None = None
 
     @property
@@ -132,7 +136,7 @@ class Consumer:
         """
         message = self._handout.next_or_none()
         if message is None:
-            check_timeout("timeout", timeout)
+            timeout = check_timeout("timeout", timeout)
             message = await self._receive(timeout)
         return message
 
@@ -145,7 +149,7 @@ class Consumer:
 
         Raises what `receive` raises.
         """
-        check_timeout("timeout", timeout)
+        timeout = check_timeout("timeout", timeout)
         if max_messages is not None and max_messages < 1:
             raise InvalidArgument(f"max_messages is {max_messages}; it must be 1 or more")
         await self._fill(self._deadline_s(timeout), timeout)
@@ -266,7 +270,7 @@ class Consumer:
             )
 
     def _schedule_flush(self) -> None:
-        if len(self._acks) >= RANGES_MAX:
+        if len(self._acks) >= RANGES_MAX and not self._is_pausing:
             self.flush_nowait()
         elif self._flush_handle is None:
             wait_s = self._flushed_s + ACK_INTERVAL_S - self._loop.time()
@@ -281,6 +285,7 @@ class Consumer:
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
+        self._is_pausing = False
         session = self._session
         if session is None or not (len(self._acks) or self._nacks):
             return
@@ -304,9 +309,22 @@ class Consumer:
             for first, end in ranges:
                 self._acks.add_range(first, end)
             if self._session is not None:
-                self._schedule_flush()
+                self._pause_acks()
+        elif not isinstance(reply, DanubiusError):
+            self._ack_backoff.reset()
         if not self._unconfirmed and self._confirmed is not None and not self._confirmed.done():
             self._confirmed.set_result(None)
+
+    def _pause_acks(self) -> None:
+        """The broker cannot take acks now: send them again after a wait that grows, together with later ones."""
+        if self._is_pausing:
+            return
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+        self._is_pausing = True
+        self._flush_handle = self._loop.call_later(
+            self._ack_backoff.next_delay_s(), self.flush_nowait
+        )
 
     # ------------------------------------------------------------ life
 

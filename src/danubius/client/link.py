@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from danubius.client.core.retry import FIRST_DELAY_S, Backoff
+from danubius.client.gate import Gate
 from danubius.client.session import Session, expect
 from danubius.errors import (
     BrokerUnavailable,
@@ -72,7 +73,7 @@ class Link:
         self._welcome: Welcome | None = None
         self._failure: DanubiusError | None = None
         self._users: dict[LinkUser, None] = {}
-        self._waiters: list[asyncio.Future[None]] = []
+        self._changes = Gate()
         self._dialler: asyncio.Task[None] | None = None
 
     @property
@@ -150,9 +151,7 @@ class Link:
         while self._session is None:
             if self._failure is not None:
                 raise self._failure
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._changes.wait()
         return self._session
 
     # ------------------------------------------------------------ losing and coming back
@@ -203,7 +202,7 @@ class Link:
     def _up(self, session: Session, attempts: int) -> None:
         self._session = session
         log.info("connected again", extra={"url": self.address.url, "attempts": attempts})
-        self._wake()
+        self._changes.open()
         for user in list(self._users):
             user.on_link_up(session)
 
@@ -212,17 +211,10 @@ class Link:
             return
         self._failure = error
         self._session = None
-        self._wake()
+        self._changes.open()
         for user in list(self._users):
             user.on_link_failed(error)
         self._users.clear()
-
-    def _wake(self) -> None:
-        waiters = self._waiters
-        self._waiters = []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 async def _ask(

@@ -43,6 +43,9 @@ BUFFER_BYTES: Final = 64 * MIB
 PREFETCH_MESSAGES: Final = 100_000
 PREFETCH_BYTES: Final = 16 * MIB
 FETCH_BYTES: Final = 4 * MIB
+SECONDS_MAX: Final = 10**9
+"""No wait is longer: thirty years. Clocks and timers take it, which they do not of infinity."""
+OFFSET_MAX: Final = 2**63 - 1
 
 _CODECS: Final[Mapping[str, Codec]] = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -66,8 +69,8 @@ class ProducerOptions(msgspec.Struct, frozen=True):
         _check_range("batch_bytes", self.batch_bytes, 1, BATCH_BYTES_MAX - BATCH_HEADROOM_BYTES)
         _check_range("batch_records", self.batch_records, 1, BATCH_RECORDS_MAX)
         _check_range("linger", self.linger_s, 0, 60)
-        _check_range("buffer_bytes", self.buffer_bytes, 1, math.inf)
-        check_timeout("send_timeout", self.send_timeout_s)
+        _check_range("buffer_bytes", self.buffer_bytes, 1, 1 << 40)
+        _check_range("send_timeout", self.send_timeout_s, 0, SECONDS_MAX)
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
@@ -145,10 +148,11 @@ def parse_start(start: Start) -> Position:
         return EARLIEST
     if start == "latest":
         return LATEST
-    if type(start) is int and start >= 0:
+    if type(start) is int and 0 <= start <= OFFSET_MAX:
         return AtOffset(start)
     raise InvalidArgument(
-        f"start is {start!r}; it must be 'earliest', 'latest', an offset (0, 1, 2, …) or a datetime"
+        f"start is {start!r}; it must be 'earliest', 'latest', an offset from 0 to 2**63 - 1,"
+        " or a datetime"
     )
 
 
@@ -157,21 +161,30 @@ def to_milliseconds(option: str, duration: float | timedelta | None) -> int | No
     if duration is None:
         return None
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if not 0 <= seconds <= 10**9:
-        raise InvalidArgument(f"{option} is {duration}; it must be 0 or more seconds")
+    if not _is_number(seconds) or not 0 <= seconds <= SECONDS_MAX:
+        raise InvalidArgument(
+            f"{option} is {duration!r}; it must be a number of seconds, 0 or more, or a timedelta"
+        )
     return math.ceil(seconds * 1000)
 
 
-def check_timeout(option: str, seconds: float | None) -> None:
-    """Refuse negative times and things that are not times."""
-    if seconds is not None and not seconds >= 0:
-        raise InvalidArgument(f"{option} is {seconds}; it must be 0 or more seconds")
+def check_timeout(option: str, seconds: float | None) -> float | None:
+    """Refuse negative times and things that are not times; infinity is no limit, as None is."""
+    if seconds is None or seconds == math.inf:
+        return None
+    if not _is_number(seconds) or not seconds >= 0:
+        raise InvalidArgument(
+            f"{option} is {seconds!r}; it must be None or a number of seconds, 0 or more"
+        )
+    return min(seconds, SECONDS_MAX)
 
 
 def check_positive(option: str, seconds: float) -> float:
-    """Refuse times that leave no time."""
-    if not seconds > 0:
-        raise InvalidArgument(f"{option} is {seconds}; it must be more than 0 seconds")
+    """Refuse times that leave no time, and those without end."""
+    if not _is_number(seconds) or not 0 < seconds <= SECONDS_MAX:
+        raise InvalidArgument(
+            f"{option} is {seconds!r}; it must be a number of seconds, more than 0 and at most {SECONDS_MAX}"
+        )
     return seconds
 
 
@@ -181,5 +194,12 @@ def random_name(kind: str) -> str:
 
 
 def _check_range(option: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidArgument(f"{option} is {value}; it must be from {least} to {most}")
+    if not _is_number(value) or not least <= value <= most:
+        raise InvalidArgument(
+            f"{option} is {value!r}; it must be a number from {least:g} to {most:g}"
+        )
+
+
+def _is_number(value: object) -> bool:
+    """Callers without a type checker pass None and strings too."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from danubius.client.core.batching import (
@@ -21,6 +20,7 @@ from danubius.client.core.batching import (
     message_sizes,
     split,
 )
+from danubius.client.gate import Gate
 from danubius.client.messages import Receipt, Receipts
 from danubius.client.settlement import Bundle, Settlement, Waiters
 from danubius.client.shipper import Shipper
@@ -66,8 +66,8 @@ class Producer:
         self._buffer_bytes = options.buffer_bytes
         self._message_bytes_max = link.message_bytes_max
         self._seal_handle: asyncio.Handle | None = None
-        self._room: deque[asyncio.Future[None]] = deque()
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._room = Gate()
+        self._flushes: dict[asyncio.Future[None], int] = {}
         self._error: DanubiusError | None = None
         self._is_closing = False
 
@@ -182,8 +182,11 @@ class Producer:
         marker = self._outbox.next_ordinal
         if not self._outbox.is_settled_below(marker):
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._flushes.append((marker, waiter))
-            await waiter
+            self._flushes[waiter] = marker
+            try:
+                await waiter
+            finally:
+                self._flushes.pop(waiter, None)
         unheard, self._shipper.unheard = self._shipper.unheard, None
         if unheard is not None:
             raise unheard
@@ -283,9 +286,7 @@ class Producer:
         self._seal()
         self._shipper.pump()
         while not self._has_room(size):
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(waiter)
-            await waiter
+            await self._room.wait()
             if self._error is not None or self._is_closing:
                 raise self._ending()
 
@@ -360,6 +361,9 @@ class Producer:
         except DanubiusError as error:
             self._shipper.report(settlement, error)
             return
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+            self._shipper.report(settlement, _unencodable(error))
+            return
         self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
 
     # ------------------------------------------------------------ the shipper calls these
@@ -369,8 +373,8 @@ class Producer:
             self._seal_if_window()
         if self._outbox.has_waiting:
             self._shipper.pump()
-        while self._room and self._has_room(self._options.batch_bytes):
-            _wake(self._room.popleft())
+        if len(self._room) and self._has_room(self._options.batch_bytes):
+            self._room.open()
         if self._flushes:
             self._wake_flushes()
 
@@ -383,24 +387,19 @@ class Producer:
             self._batch.take()
             self._shipper.report(self._waiters, error)
             self._waiters = Waiters()
-        for waiter in self._room:
-            _wake(waiter)
-        self._room.clear()
+        self._room.open()
         self._wake_flushes()
 
     def _wake_flushes(self) -> None:
-        still: list[tuple[int, asyncio.Future[None]]] = []
-        for marker, waiter in self._flushes:
-            if self._outbox.is_settled_below(marker):
-                _wake(waiter)
-            else:
-                still.append((marker, waiter))
-        self._flushes = still
+        for waiter, marker in self._flushes.items():
+            if self._outbox.is_settled_below(marker) and not waiter.done():
+                waiter.set_result(None)
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+def _unencodable(error: Exception) -> InvalidArgument:
+    refusal = InvalidArgument(f"the messages cannot be encoded: {type(error).__name__}: {error}")
+    refusal.__cause__ = error
+    return refusal
 
 
 def _to_bytes(payload: object) -> bytes:

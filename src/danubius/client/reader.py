@@ -91,7 +91,7 @@ class Reader:
             OffsetOutOfRange: the messages at this position are gone.
             LedgerDamaged: the stored messages at this position fail their checksum.
         """
-        check_timeout("timeout", timeout)
+        timeout = check_timeout("timeout", timeout)
         deadline_s = None if timeout is None else self._loop.time() + timeout
         return self._handout.take_rest() if await self._fill(deadline_s, timeout) else None
 

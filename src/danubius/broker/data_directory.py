@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew
+from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, StorageFull
 from danubius.model.ids import Epoch
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from danubius.runtime.files import Files, HeldLock
 
 FORMAT_VERSION: Final = 1
+_FILE_BYTES: Final = 512
+"""danubius.json is padded with spaces to one sector, which a disk writes whole or not at all."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -49,7 +51,7 @@ class DataDirectory:
         lock = files.lock(path / "lock")
         try:
             identity = _next_identity(path, files, new_broker_id)
-            files.write_atomic(path / "danubius.json", msgspec.json.encode(identity))
+            _write_identity(path / "danubius.json", files, identity)
         except BaseException:
             lock.release()
             raise
@@ -69,6 +71,22 @@ class DataDirectory:
 
     def release(self) -> None:
         self._lock.release()
+
+
+def _write_identity(file: Path, files: Files, identity: Identity) -> None:
+    data = msgspec.json.encode(identity).ljust(_FILE_BYTES)
+    try:
+        files.write_atomic(file, data)
+    except StorageFull:
+        if not files.exists(file):
+            raise
+        # What is stored can be read and served all the same. The sector exists: writing it again takes no space.
+        target = files.open(file)
+        try:
+            target.pwritev([data], 0)
+            target.datasync()
+        finally:
+            target.close()
 
 
 def _next_identity(path: Path, files: Files, new_broker_id: str) -> Identity:

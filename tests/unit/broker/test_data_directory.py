@@ -1,0 +1,91 @@
+"""The data directory: taken by one, a higher epoch with every start, whatever the disk does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from danubius.broker.data_directory import DataDirectory
+from danubius.errors import DataDirectoryDamaged, DataDirectoryInUse, StorageFailed, StorageFull
+from danubius.sim.disk import PowerLost, SimFiles
+
+PATH = Path("/data")
+FILE = PATH / "danubius.json"
+
+
+def start(files: SimFiles) -> int:
+    """Take the directory, let it go, and return the epoch."""
+    directory = DataDirectory.open(PATH, files, "broker-1")
+    directory.release()
+    assert directory.broker_id == "broker-1"
+    return directory.epoch
+
+
+def test_every_start_has_a_higher_epoch_and_the_same_broker_id() -> None:
+    files = SimFiles()
+    assert [start(files) for _ in range(12)] == list(range(1, 13))
+    assert json.loads(files.read_bytes(FILE)) == {
+        "format": 1,
+        "broker_id": "broker-1",
+        "epoch": 12,
+    }
+
+
+def test_a_directory_is_taken_by_one() -> None:
+    files = SimFiles()
+    DataDirectory.open(PATH, files, "broker-1")
+    with pytest.raises(DataDirectoryInUse):
+        DataDirectory.open(PATH, files, "broker-2")
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_starting() -> None:
+    files = SimFiles()
+    assert [start(files) for _ in range(9)][-1] == 9
+    files.capacity_bytes = files.used_bytes()
+    assert [start(files) for _ in range(3)] == [10, 11, 12]
+    files.crash(1)
+    assert start(files) == 13
+    files.capacity_bytes = None
+    assert start(files) == 14
+    assert files.listdir(PATH).count("danubius.json.tmp") == 0
+
+
+def test_a_new_directory_on_a_full_disk_is_refused() -> None:
+    files = SimFiles(capacity_bytes=0)
+    with pytest.raises(StorageFull):
+        start(files)
+
+
+def test_a_failing_disk_is_told_and_the_lock_is_free_again() -> None:
+    files = SimFiles()
+    start(files)
+    files.fail("sync")
+    with pytest.raises(StorageFailed):
+        start(files)
+    assert start(files) >= 2
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_no_epoch_comes_twice_over_power_losses(is_full: bool) -> None:
+    for steps in range(12):
+        for seed in range(5):
+            files = SimFiles(seed=seed)
+            last = start(files)
+            if is_full:
+                files.capacity_bytes = files.used_bytes()
+            files.lose_power_after(steps)
+            with contextlib.suppress(PowerLost):
+                last = start(files)
+            files.crash(seed)
+            assert start(files) > last
+
+
+def test_a_damaged_file_is_told() -> None:
+    files = SimFiles()
+    start(files)
+    files.rot(FILE, 0)
+    with pytest.raises(DataDirectoryDamaged, match=r"danubius\.json"):
+        start(files)

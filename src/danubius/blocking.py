@@ -10,18 +10,18 @@ consumer or a reader from one at a time.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from danubius.client import client as aio
 from danubius.client.client import DEFAULT_URL, RETENTION_AGE
+from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
-from danubius.errors import ClientClosed, Overloaded
+from danubius.client.options import to_milliseconds
+from danubius.errors import Overloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
     from types import TracebackType
 
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from danubius.wire.commands import TopicDescribed, TopicSummary
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "connect"]
-
-_JOIN_TIMEOUT_S: Final = 10.0
-
-ResultT = TypeVar("ResultT")
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -99,70 +95,6 @@ def connect(
     except BaseException:
         loop.stop()
         raise
-
-
-class LoopThread:
-    """An event loop on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        # A daemon: a program that forgets to close its client must still be able to end.
-        self._thread = threading.Thread(target=self._serve, name="danubius", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine there and wait for it; an interrupt here cancels it."""
-        if not self._thread.is_alive() or self._loop.is_closed():
-            work.close()
-            raise ClientClosed("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def post(self, callback: Callable[[], None]) -> None:
-        """Have a callback called there, soon."""
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:
-            raise ClientClosed("the client is closed") from None
-
-    def stop(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_JOIN_TIMEOUT_S)
-
-
-class Mailbox:
-    """Calls for the loop's thread, in order, handed over together: waking that thread is what costs."""
-
-    __slots__ = ("_calls", "_is_posted", "_loop")
-
-    def __init__(self, loop: LoopThread) -> None:
-        self._loop = loop
-        self._calls: deque[Callable[[], None]] = deque()
-        self._is_posted = False
-
-    def put(self, call: Callable[[], None]) -> None:
-        self._calls.append(call)
-        if not self._is_posted:
-            self._is_posted = True
-            self._loop.post(self._deliver)
-
-    def _deliver(self) -> None:
-        # First the flag: a call that is put from here on is either seen below or posts anew.
-        self._is_posted = False
-        while self._calls:
-            self._calls.popleft()()
 
 
 class Client:
@@ -234,9 +166,7 @@ class Client:
     def close(self) -> None:
         """Close what is still open on this client, then the connection and its thread."""
         try:
-            self._loop.run(self._client.close())
-        except ClientClosed:
-            return
+            self._loop.run_closing(self._client.close())
         finally:
             self._loop.stop()
 
@@ -329,7 +259,7 @@ class Producer:
 
     def close(self) -> None:
         """Flush, then let go of the topic."""
-        self._loop.run(self._producer.close())
+        self._loop.run_closing(self._producer.close())
 
     def __enter__(self) -> Self:
         return self
@@ -340,7 +270,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._loop.run(self._producer.__aexit__(kind, error, trace))
+        self._loop.run_closing(self._producer.__aexit__(kind, error, trace))
 
 
 class Consumer:
@@ -425,11 +355,12 @@ class Consumer:
     def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
         """Ask for a message or a batch to be delivered again, after `delay` seconds."""
         self._consumer.check_own(message)
+        to_milliseconds("delay", delay)  # refused here, where the caller hears it
         self._mailbox.put(lambda: self._consumer.nack_nowait(message, delay=delay))
 
     def close(self) -> None:
         """Send the last acks, wait until the broker has them, and leave the subscription."""
-        self._loop.run(self._consumer.close())
+        self._loop.run_closing(self._consumer.close())
 
     def __enter__(self) -> Self:
         return self
@@ -481,7 +412,7 @@ class Reader:
 
     def close(self) -> None:
         """Stop reading."""
-        self._loop.run(self._reader.close())
+        self._loop.run_closing(self._reader.close())
 
     def __enter__(self) -> Self:
         return self

@@ -250,8 +250,7 @@ class Consumer:
     def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
         """`nack`, for callers that are not coroutines."""
         self.check_own(message)
-        delay_ms = to_milliseconds("delay", delay)
-        assert delay_ms is not None
+        delay_ms = to_milliseconds("delay", delay) or 0
         nacks = self._nacks.setdefault(delay_ms, RangeGatherer())
         if isinstance(message, Message):
             nacks.add(message.offset)

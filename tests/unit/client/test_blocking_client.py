@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 import danubius
-from danubius.blocking import LoopThread, Mailbox
+from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.record.batch import read_header
-from danubius.wire.commands import Flow, Produce, Produced
+from danubius.wire.commands import Ack, Flow, Nack, OffsetResolved, Produce, Produced, ResolveOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +116,62 @@ async def test_the_first_batch_after_a_reconnect_is_received_whole(broker: Scrip
     assert receiving.result() == [0, 1, 2]
 
 
+async def test_a_call_under_way_when_the_client_closes_ends(broker: ScriptedBroker) -> None:
+    def work() -> None:
+        client = danubius.blocking.connect(broker.url)
+        consumer = client.consumer("/default/t", subscription="s")
+        with ThreadPoolExecutor(20) as pool:
+            calls = [pool.submit(consumer.receive) for _ in range(10)]
+            client.close()
+            calls += [pool.submit(consumer.receive) for _ in range(10)]
+            for call in calls:
+                with pytest.raises(danubius.ClientClosed):
+                    call.result(timeout=5)
+
+    await asyncio.to_thread(work)
+
+
+async def test_closing_what_the_client_has_closed_does_nothing(broker: ScriptedBroker) -> None:
+    serve_store(broker)
+    broker.on[ResolveOffset] = lambda peer, frame: peer.send(
+        OffsetResolved(0, 0, 0), frame.correlation_id
+    )
+
+    def work() -> None:
+        client = danubius.blocking.connect(broker.url)
+        with (
+            client.producer("/default/t") as producer,
+            client.consumer("/default/t", subscription="s") as consumer,
+            client.reader("/default/t") as reader,
+        ):
+            client.close()
+            producer.close()
+            consumer.close()
+            reader.close()
+
+    await asyncio.to_thread(work)
+
+
+async def test_a_nack_with_a_wrong_delay_is_refused_and_acks_go_on(broker: ScriptedBroker) -> None:
+    def work() -> None:
+        with (
+            danubius.blocking.connect(broker.url) as client,
+            client.consumer("/default/t", subscription="s") as consumer,
+        ):
+            message = consumer.receive(timeout=5)
+            for delay in (-1.0, float("nan"), "soon"):
+                with pytest.raises(danubius.InvalidArgument, match="delay"):
+                    consumer.nack(message, delay=cast("float", delay))
+            consumer.ack(message)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(asyncio.to_thread(work))
+        await broker.arrived(Flow)
+        broker.deliver(0, [b"x"])
+    assert broker.commands(Ack) == [Ack(1, [(0, 1)])]
+    assert broker.commands(Nack) == []
+
+
 @pytest.fixture
 def loop_thread() -> Iterator[LoopThread]:
     loop = LoopThread()
@@ -130,3 +186,41 @@ def test_a_mailbox_delivers_in_order_and_loses_nothing(loop_thread: LoopThread) 
         mailbox.put(lambda number=number: seen.append(number))
     loop_thread.run(asyncio.sleep(0))
     assert seen == list(range(10_000))
+
+
+def test_a_call_that_fails_strands_none_behind_it(loop_thread: LoopThread) -> None:
+    mailbox = Mailbox(loop_thread)
+    seen: list[int] = []
+    is_full = threading.Event()
+
+    def fail(error: Exception) -> None:
+        is_full.wait(5)
+        raise error
+
+    mailbox.put(lambda: fail(danubius.ClientClosed("too late")))
+    mailbox.put(lambda: fail(RuntimeError("a bug")))
+    mailbox.put(lambda: seen.append(1))
+    is_full.set()
+    loop_thread.run(asyncio.sleep(0))
+    assert seen == [1]
+
+
+def test_stopping_a_loop_ends_what_runs_on_it_and_refuses_more() -> None:
+    loop = LoopThread()
+    is_running = threading.Event()
+
+    async def last_forever() -> None:
+        is_running.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(loop.run, last_forever())
+        assert is_running.wait(5)
+        loop.stop()
+        with pytest.raises(danubius.ClientClosed):
+            call.result(timeout=5)
+    with pytest.raises(danubius.ClientClosed):
+        loop.run(asyncio.sleep(0))
+    with pytest.raises(danubius.ClientClosed):
+        loop.post(is_running.clear)
+    loop.stop()

@@ -86,15 +86,17 @@ class Subscription:
                     )
                 )
         self.consumers[consumer.consumer_id] = consumer
-        self.pump.skip_damaged = any(c.skip_damaged for c in self.consumers.values())
         self.pump.join(
-            consumer.consumer_id, consumer.name, consumer.outlet, consumer.ack_timeout_ns
+            consumer.consumer_id,
+            consumer.name,
+            consumer.outlet,
+            consumer.ack_timeout_ns,
+            skip_damaged=consumer.skip_damaged,
         )
 
     def leave(self, consumer_id: ConsumerId) -> None:
         assert self.pump is not None
         if self.consumers.pop(consumer_id, None) is not None:
-            self.pump.skip_damaged = any(c.skip_damaged for c in self.consumers.values())
             self.pump.leave(consumer_id)
 
     def end(self, error: DanubiusError) -> None:

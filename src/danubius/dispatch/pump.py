@@ -102,9 +102,9 @@ class Pump:
         "_on_acked",
         "_on_dropped",
         "_outlets",
+        "_skippers",
         "_timer",
         "_turn",
-        "skip_damaged",
     )
 
     def __init__(
@@ -123,9 +123,9 @@ class Pump:
         self._call_at = call_at
         self._on_acked = on_acked
         self._on_dropped = on_dropped
-        self.skip_damaged = False
-        """Whether to go on behind a damaged range, instead of ending the consumers with an error."""
         self._outlets: dict[int, Outlet] = {}
+        self._skippers: set[int] = set()
+        """Consumers that chose to go on behind a damaged range, instead of being ended with an error."""
         self._events: list[Event] = []
         self._asked: Read | None = None
         self._chunk: ChunkCutter | None = None
@@ -157,12 +157,22 @@ class Pump:
 
     # ------------------------------------------------------------ events
 
-    def join(self, consumer_id: int, name: str, outlet: Outlet, ack_timeout_ns: int = 0) -> bool:
+    def join(
+        self,
+        consumer_id: int,
+        name: str,
+        outlet: Outlet,
+        ack_timeout_ns: int = 0,
+        *,
+        skip_damaged: bool = False,
+    ) -> bool:
         """Add a consumer and return whether it is active. Ask `can_join` before.
 
         A standby is told so by `active_changed` before this returns.
         """
         self._outlets[consumer_id] = outlet
+        if skip_damaged:
+            self._skippers.add(consumer_id)
         # Not queued, so that the answer is true even when a callback of ours led here.
         event = ConsumerJoined(consumer_id, name, ack_timeout_ns)
         for effect in self._core.handle(event, self._now_ns()):
@@ -171,7 +181,7 @@ class Pump:
         return self._core.is_active(consumer_id)
 
     def leave(self, consumer_id: int) -> None:
-        if self._outlets.pop(consumer_id, None) is not None:
+        if self._forget(consumer_id) is not None:
             self._submit(ConsumerLeft(consumer_id))
 
     def grant(self, consumer_id: int, messages: int, size: int) -> None:
@@ -303,23 +313,30 @@ class Pump:
 
     def _on_read_error(self, error: DanubiusError) -> None:
         match error:
-            case LedgerDamaged(end=end) if self.skip_damaged:
-                self._submit(ReadCompleted(end, end, 0))
-            case LedgerDamaged():
-                outlets, self._outlets = self._outlets, {}
-                for consumer_id in outlets:
-                    self._submit(ConsumerLeft(consumer_id))
-                self._submit(ReadFailed())
-                for outlet in outlets.values():
-                    outlet.closed(error)
+            case LedgerDamaged(end=end):
+                self._on_damage(error, end)
             case OffsetOutOfRange():  # what lies below the start is gone, whoever needed it
                 start = self._log.start_offset
                 self._submit(ReadCompleted(start, start, 0))
             case _:
                 self._submit(ReadFailed())
 
+    def _on_damage(self, error: DanubiusError, end: int) -> None:
+        """End those who did not choose to pass over it; if anyone is left, go on behind it."""
+        ended = [one for one in self._outlets if one not in self._skippers]
+        outlets = [self._outlets.pop(one) for one in ended]
+        for consumer_id in ended:
+            self._submit(ConsumerLeft(consumer_id))
+        self._submit(ReadCompleted(end, end, 0) if self._outlets else ReadFailed())
+        for outlet in outlets:
+            outlet.closed(error)
+
     def _end(self, consumer_id: int, error: DanubiusError) -> None:
-        outlet = self._outlets.pop(consumer_id, None)
+        outlet = self._forget(consumer_id)
         if outlet is not None:
             self._submit(ConsumerLeft(consumer_id))
             outlet.closed(error)
+
+    def _forget(self, consumer_id: int) -> Outlet | None:
+        self._skippers.discard(consumer_id)
+        return self._outlets.pop(consumer_id, None)

@@ -150,9 +150,11 @@ class Bench:
             on_dropped=self.dropped.append,
         )
 
-    def join(self, consumer_id: int, name: str = "", *, credit: int = MANY) -> Inbox:
+    def join(
+        self, consumer_id: int, name: str = "", *, credit: int = MANY, skip_damaged: bool = False
+    ) -> Inbox:
         inbox = Inbox()
-        self.pump.join(consumer_id, name or f"c{consumer_id}", inbox)
+        self.pump.join(consumer_id, name or f"c{consumer_id}", inbox, skip_damaged=skip_damaged)
         if credit:
             self.pump.grant(consumer_id, credit, MANY)
         return inbox
@@ -288,9 +290,34 @@ def test_a_damaged_range_ends_the_consumers_and_is_skipped_only_by_choice() -> N
     assert isinstance(inbox.error, LedgerDamaged)
     assert not bench.core.has_consumers
     assert bench.core.cursor.floor == 0
-    bench.pump.skip_damaged = True
-    assert bench.join(2).offsets == list(range(12, 30))
+    assert bench.join(2, skip_damaged=True).offsets == list(range(12, 30))
     assert bench.acked == [(0, 12)]
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.FAILOVER])
+def test_one_consumers_choice_takes_nobody_else_over_a_damaged_range(
+    kind: SubscriptionType,
+) -> None:
+    bench = Bench(kind)
+    bold = bench.join(1, skip_damaged=True)
+    careful = bench.join(2)
+    bench.log.failures = [LedgerDamaged("bad", 0, 12)]
+    bench.pump.extended(bench.log.publish_numbers(30))
+    assert isinstance(careful.error, LedgerDamaged)
+    assert careful.messages == []
+    assert bold.error is None
+    assert bold.offsets == list(range(12, 30))
+    assert bench.acked == [(0, 12)]
+    assert bench.core.consumer_names == ["c1"]
+
+
+def test_a_choice_ends_with_its_consumer() -> None:
+    bench = Bench(numbers=30)
+    bench.join(1, credit=0, skip_damaged=True)
+    bench.pump.leave(1)
+    bench.log.failures = [LedgerDamaged("bad", 0, 12)]
+    assert isinstance(bench.join(1).error, LedgerDamaged)
+    assert bench.acked == []
 
 
 def test_a_failed_read_is_tried_again() -> None:

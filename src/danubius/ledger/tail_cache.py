@@ -39,6 +39,8 @@ class TailCache:
         self._unhanded_bytes = 0
         self._unsynced: dict[Tail, None] = {}
         self._written: deque[Segment] = deque()
+        self._dropped_count = 0
+        """How many in `_written` were dropped since; at more than half of them it is rebuilt."""
         self.now_ms = 0
         self.cached_bytes = 0
         self.dirty_bytes = 0
@@ -108,6 +110,11 @@ class TailCache:
         assert not segment.is_dropped
         segment.drop()
         self.cached_bytes -= segment.cost
+        if segment.state is State.WRITTEN:
+            self._dropped_count += 1
+            if 2 * self._dropped_count > len(self._written):
+                self._written = deque(kept for kept in self._written if not kept.is_dropped)
+                self._dropped_count = 0
 
     def forget(self, tail: Tail, unhanded_cost: int) -> None:
         """The tail is gone with segments that will never be handed over."""
@@ -120,6 +127,7 @@ class TailCache:
         while written and self.cached_bytes > self._config.cache_bytes:
             segment = written.popleft()
             if segment.is_dropped:
+                self._dropped_count -= 1
                 continue
             assert segment.state is State.WRITTEN
             tail = segment.ledger.tail
@@ -131,3 +139,4 @@ class TailCache:
         assert self._unhanded_bytes == sum(dirt.cost for dirt in self._unhanded.values())
         assert 0 <= self._unhanded_bytes <= self.dirty_bytes
         assert self.cached_bytes >= 0
+        assert self._dropped_count == sum(segment.is_dropped for segment in self._written)

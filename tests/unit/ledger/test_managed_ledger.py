@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from danubius.errors import OffsetOutOfRange, TopicDeleted
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.model.topic import Retention
+
+if TYPE_CHECKING:
+    from danubius.ledger.core.segment import Segment
 
 SMALL: dict[str, int] = {"block_bytes": 4096, "ledger_bytes_max": 20_000}
 
@@ -212,6 +215,29 @@ def test_recovery_removes_topics_that_nobody_knows(make_bench: Any, fill: Any) -
     bench.flush()
     bench.storage.recover_files({2: []})
     assert bench.store.list() == []
+
+
+def test_deleted_topics_leave_nothing_in_a_cache_below_its_bound(
+    make_bench: Any, fill: Any
+) -> None:
+    bench = make_bench()
+    kept = bench.open(1)
+    payloads = fill(kept, 4)
+    segments: list[Segment] = []
+    for topic_id in range(2, 200):
+        ledger = bench.open(topic_id)
+        fill(ledger, 2)
+        assert bench.flush() is None
+        segments += ledger._tail
+        ledger.delete()
+        bench.settle()
+    assert all(not segment.buffers and not segment._firsts for segment in segments)
+    assert len(bench.storage._cache._written) <= 2 * len(kept._tail)
+    bench.storage.check()
+    assert bench.read_all(kept, 0) == payloads
+    bench.evict()
+    assert bench.storage.cached_bytes == 0
+    assert bench.read_all(kept, 0) == payloads
 
 
 def test_only_written_segments_leave_the_cache(make_bench: Any, fill: Any) -> None:

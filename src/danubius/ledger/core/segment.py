@@ -27,6 +27,8 @@ ENTRY_MEMORY_BYTES: Final = 256
 """What a cached batch costs beside its bytes: its view, its owner and two array elements."""
 SEGMENT_MEMORY_BYTES: Final = 768
 _TIME_AT: Final = 56
+_NO_FIRSTS: Final = array("Q")
+_NO_MARKS: Final = array("I")
 
 
 class Tail(Protocol):
@@ -105,6 +107,7 @@ class Segment:
         """Give up the memory; whoever still holds the segment in a queue passes it by."""
         self.is_dropped = True
         self.buffers = []
+        self._firsts, self._marks = _NO_FIRSTS, _NO_MARKS
 
     def gather(self, first: int, room: int, into: list[Buffer]) -> Gathered:
         """Add the batches from the one that holds `first` on, as many as fit into `room` bytes.

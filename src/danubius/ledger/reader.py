@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from danubius.ledger.core.damage import Found
     from danubius.ledger.entry import LedgerMeta, LedgerRef
     from danubius.ledger.store import LedgerStore
+    from danubius.record.batch import RecordBatch
 
 SCAN_BYTES: Final = BATCH_BYTES_MAX + 4 * MIB
 """A window of the scan that rebuilds an index: the largest batch fits with room to spare."""
@@ -82,14 +83,30 @@ def _read_damaged(ref: LedgerRef, row: BlockRow, data: bytes, first: int) -> Chu
 
 
 def find_time_in(buffers: Sequence[Buffer], time_us: int, floor: int) -> int | None:
-    """The first offset from `floor` on whose publish time is at or after the time."""
+    """The first offset from `floor` on whose publish time is at or after the time.
+
+    A header's times are what its producer says: they spare looking into a batch, no more. Raises
+    InvalidBatch where the buffers are damaged.
+    """
     for buffer in buffers:
         for batch in iter_batches(buffer):
             if batch.header.last_time_us < time_us or batch.end_offset <= floor:
                 continue
-            for offset, published_us in zip(batch.offsets(), batch.publish_times_us(), strict=True):
-                if published_us >= time_us and offset >= floor:
-                    return offset
+            found = _find_time_in_batch(batch, time_us, floor)
+            if found is not None:
+                return found
+    return None
+
+
+def _find_time_in_batch(batch: RecordBatch, time_us: int, floor: int) -> int | None:
+    try:
+        times = batch.publish_times_us()
+    except InvalidBatch:
+        # Stored as it was sent, and malformed: nobody can read it, so it has no times.
+        return None
+    for offset, published_us in zip(batch.offsets(), times, strict=True):
+        if published_us >= time_us and offset >= floor:
+            return offset
     return None
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from danubius.errors import OffsetOutOfRange, TopicDeleted
 from danubius.ledger.config import LedgerConfig
-from danubius.ledger.entry import Chunk, LedgerRef
+from danubius.ledger.entry import Chunk, Entry, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.model.topic import Retention
+from danubius.record.batch import HEADER_BYTES, Codec, Flag, check_batch, stamp
+from danubius.record.checksum import crc32c
+from danubius.record.header import CHECKED_FROM
+from danubius.record.seal import seal
 
 if TYPE_CHECKING:
     from danubius.ledger.core.segment import Segment
@@ -429,6 +436,28 @@ def test_find_time_copes_with_clocks_that_go_back(make_bench: Any, make_entry: A
     for time_us in range(100):
         expected = next((i for i, t in enumerate(times) if t >= time_us), len(times))
         assert bench.find_time(ledger, time_us) == expected
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_find_time_passes_by_a_batch_that_cannot_be_decoded(
+    make_bench: Any, make_entry: Any, is_written: bool
+) -> None:
+    bench = make_bench(**SMALL)
+    ledger = bench.open()
+    ledger.append(make_entry(0, [b"x" * 100], 10))
+    # A sound header and checksum, a time far ahead, and a body that is no lz4.
+    fields = (int(Flag.TIMES), 1, 0, 0, 0, 0, 20, 2**62, 0)
+    hostile = seal([bytes(64)], 64, Codec.LZ4, fields)
+    hostile[HEADER_BYTES:] = b"\xff" * (len(hostile) - HEADER_BYTES)
+    struct.pack_into("<I", hostile, CHECKED_FROM - 4, crc32c(bytes(hostile[CHECKED_FROM:])))
+    check_batch(hostile)
+    stamp(hostile, 1, 7)
+    ledger.append(Entry(1, 2, memoryview(hostile), 2**62))
+    ledger.append(make_entry(2, [b"y" * 100], 30))
+    if is_written:
+        bench.flush()
+        bench.evict()
+    assert [bench.find_time(ledger, time_us) for time_us in (5, 11, 30, 31)] == [0, 2, 2, 3]
 
 
 def test_ten_thousand_small_topics_cost_little(make_bench: Any, make_entry: Any) -> None:

@@ -18,17 +18,18 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from danubius.ack.core.in_flight import Flight
 from danubius.ack.core.ranges import RangeSet, merge_ranges
-from danubius.dispatch.core.effects import Deliver
+from danubius.dispatch.core.load import Load
 from danubius.dispatch.core.window import Chunk, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from danubius.ack.core.cursor import Cursor
+    from danubius.ack.core.in_flight import Flight
     from danubius.ack.core.ranges import Range
     from danubius.dispatch.core.consumers import Consumer
+    from danubius.dispatch.core.effects import Deliver
     from danubius.dispatch.core.selectors import KeySelector
 
 _SLACK: Final = 64
@@ -51,47 +52,6 @@ class _Key:
         """Offsets, rising."""
         self.due_ns = 0
         """The key waits until then; 0 if it does not."""
-
-
-class _Parcel:
-    """What one consumer gets out of one chunk with one redelivery count."""
-
-    __slots__ = ("flight", "offsets")
-
-    def __init__(self, flight: Flight) -> None:
-        self.flight = flight
-        self.offsets: list[int] = []
-
-    def deliver(self) -> Deliver:
-        first, end = self.offsets[0], self.offsets[-1] + 1
-        offsets = None if end - first == len(self.offsets) else self.offsets
-        return Deliver(self.flight.consumer_id, first, end, offsets, self.flight.attempts)
-
-
-class _Load:
-    """One pass over one chunk: who still has room, and what everyone gets, in the order given."""
-
-    __slots__ = ("_now_ns", "_parcels", "able")
-
-    def __init__(self, consumers: Iterable[Consumer], now_ns: int) -> None:
-        self._now_ns = now_ns
-        self._parcels: dict[int, list[_Parcel]] = {}
-        self.able = {one.consumer_id: one for one in consumers if one.has_room}
-
-    def add(self, consumer: Consumer, offset: int, attempts: int) -> Flight:
-        """Give a message to a consumer with room, behind what it has been given before."""
-        parcels = self._parcels.setdefault(consumer.consumer_id, [])
-        if not parcels or parcels[-1].flight.attempts != attempts:
-            due_ns = consumer.due_ns(self._now_ns)
-            parcels.append(_Parcel(Flight(consumer.consumer_id, attempts, due_ns)))
-        parcels[-1].offsets.append(offset)
-        consumer.messages -= 1
-        if not consumer.messages:
-            del self.able[consumer.consumer_id]
-        return parcels[-1].flight
-
-    def deliveries(self) -> list[Deliver]:
-        return [one.deliver() for parcels in self._parcels.values() for one in parcels]
 
 
 class KeyedWindow:
@@ -167,7 +127,7 @@ class KeyedWindow:
         return Wanted(self._next, end, end - self._next, is_new=True)
 
     def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
-        load = _Load(self._selector.active(), now_ns)
+        load = Load(self._selector.active(), now_ns)
         self._take_held(chunk, load)
         if chunk.key_hashes is not None:
             self._take_new(chunk, load, open_max)
@@ -179,11 +139,30 @@ class KeyedWindow:
         return deliveries
 
     def forget(self, acked: Sequence[Range]) -> None:
+        # Once a message: what most of them need is spelled out here, which halves the cost.
+        forget, keys, flying = self._open.pop, self._keys, self._flying
+        landed = 0
         for first, end in acked:
             for offset in range(first, min(end, self._next)):
-                key = self._open.pop(offset, None)
-                if key is not None:
-                    self._settle(key, offset)
+                key = forget(offset, None)
+                if key is None:
+                    continue
+                holder = key.holder
+                if holder is None or flying[holder].pop(offset, None) is None:
+                    key.held.remove(offset)
+                    self._attempts.pop(offset, None)
+                else:
+                    landed += 1
+                    key.flying -= 1
+                    if not key.flying:
+                        key.holder = None
+                if key.held:
+                    self._offer(key)
+                    continue
+                key.due_ns = 0
+                if not key.flying:
+                    del keys[key.key_hash]
+        self._flying_count -= landed
 
     def give_back(self, consumer_id: int) -> None:
         flights = self._flying.get(consumer_id, {})
@@ -262,7 +241,7 @@ class KeyedWindow:
 
     # ------------------------------------------------------------ out
 
-    def _take_held(self, chunk: Chunk, load: _Load) -> None:
+    def _take_held(self, chunk: Chunk, load: Load) -> None:
         for consumer in list(load.able.values()):
             heap = self._ready[consumer.consumer_id]
             below: list[tuple[int, int]] = []
@@ -281,67 +260,90 @@ class KeyedWindow:
             for entry in below:
                 heappush(heap, entry)
 
-    def _take_new(self, chunk: Chunk, load: _Load, open_max: int) -> None:
+    def _take_new(self, chunk: Chunk, load: Load, open_max: int) -> None:
         hashes = chunk.key_hashes
         assert hashes is not None
         start = self._cursor.next_unacked(self._next)
         if not chunk.first <= start < chunk.end:
             return
         for first, end in self._cursor.unacked(start, chunk.end):
-            for offset in range(first, end):
-                if not load.able or self._is_full(open_max):
-                    self._next = offset
+            at = first
+            while at < end:
+                # Each message takes one place at the most, so the bounds are looked at once for many.
+                stop = min(end, at + self._room(open_max))
+                if at < stop:
+                    stop = self._admit(hashes, chunk.first, range(at, stop), load)
+                if at == stop:
+                    self._next = at
                     return
-                self._admit(hashes[offset - chunk.first], offset, load)
+                at = stop
         self._next = chunk.end
 
-    def _is_full(self, open_max: int) -> bool:
+    def _room(self, open_max: int) -> int:
+        """How many more messages may be opened, and held, in any case."""
         messages = len(self._open)
-        return messages >= open_max or messages - self._flying_count >= self._held_max
+        held = messages - self._flying_count
+        return max(0, min(open_max - messages, self._held_max - held))
 
-    def _admit(self, key_hash: int, offset: int, load: _Load) -> None:
-        """Deliver a new message, or hold it."""
-        key = self._keys.get(key_hash)
-        if key is None:
-            key = self._keys[key_hash] = _Key(key_hash, self._selector.owner_of(key_hash))
-        owner = key.owner
-        is_free = not key.held and (key.holder is None or key.holder == owner.consumer_id)
-        if is_free and owner.consumer_id in load.able:
-            self._fly(key, offset, load, owner)
+    def _admit(self, hashes: Sequence[int], base: int, offsets: range, load: Load) -> int:
+        """Deliver new messages, or hold them, while anyone has room; returns where that ended."""
+        # Once a message: what most of them need is spelled out here, which halves the cost.
+        keys, opened, lanes = self._keys, self._open, load.open_lanes()
+        keeps, stop = not self._auto_ack, offsets.stop
+        for offset in offsets:
+            if not lanes:
+                stop = offset
+                break
+            key_hash = hashes[offset - base]
+            key = keys.get(key_hash)
+            if key is None:
+                key = keys[key_hash] = _Key(key_hash, self._selector.owner_of(key_hash))
+            owner_id = key.owner.consumer_id
+            is_free = not key.held and (key.holder is None or key.holder == owner_id)
+            lane = lanes.get(owner_id) if is_free else None
+            if lane is None:
+                opened[offset] = key
+                key.held.append(offset)
+                if is_free:
+                    self._offer(key)
+                continue
+            lane.offsets.append(offset)
+            if keeps:
+                opened[offset] = key
+                key.holder = owner_id
+                key.flying += 1
+            elif not key.held:
+                del keys[key_hash]
+            lane.room -= 1
+            if not lane.room:
+                del lanes[owner_id]
+        self._flew(load)
+        return stop
+
+    def _flew(self, load: Load) -> None:
+        for lane in load.close_lanes():
             if self._auto_ack:
-                self._tidy(key)
-            return
-        self._open[offset] = key
-        key.held.append(offset)
-        if is_free:
-            self._offer(key)
+                continue
+            offsets, flight = lane.offsets, lane.flight
+            self._flying_count += len(offsets)
+            self._flying.setdefault(flight.consumer_id, {}).update(dict.fromkeys(offsets, flight))
+            if flight.due_ns:
+                self._due_ns.setdefault(flight.consumer_id, flight.due_ns)
 
-    def _fly(self, key: _Key, offset: int, load: _Load, consumer: Consumer) -> None:
+    def _fly(self, key: _Key, offset: int, load: Load, consumer: Consumer) -> None:
+        """Deliver a message that was held."""
         flight = load.add(consumer, offset, self._attempts.pop(offset, 0))
         if self._auto_ack:
             self._open.pop(offset, None)
             return
-        self._open[offset] = key
         key.holder = consumer.consumer_id
         key.flying += 1
         self._flying_count += 1
-        flights = self._flying.get(consumer.consumer_id)
-        if flights is None:
-            flights = self._flying[consumer.consumer_id] = {}
-        flights[offset] = flight
+        self._flying.setdefault(consumer.consumer_id, {})[offset] = flight
         if flight.due_ns:
             self._due_ns.setdefault(consumer.consumer_id, flight.due_ns)
 
     # ------------------------------------------------------------ back
-
-    def _settle(self, key: _Key, offset: int) -> None:
-        """An open message of a key was acknowledged."""
-        if key.holder is not None and self._flying[key.holder].pop(offset, None) is not None:
-            self._landed(key)
-        else:
-            key.held.remove(offset)
-            self._attempts.pop(offset, None)
-        self._tidy(key)
 
     def _land(self, consumer_id: int, offsets: list[int]) -> Iterable[_Key]:
         """Messages come back undone: they are held again, one attempt older. Offers nothing."""

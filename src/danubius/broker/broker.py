@@ -107,7 +107,9 @@ class Broker:
     # Its tokens are whatever `append` was given, which here is always a JournalToken.
 
     def on_committed(self, tokens: list[Any], end_position: int) -> None:
-        self.journal_failure = None
+        if self.journal_failure is not None:
+            self.journal_failure = None
+            log.info("journal works again")
         self._is_notify_due = self.is_committing = True
         for token in tokens:
             token.committed()
@@ -118,8 +120,10 @@ class Broker:
         self.on_answered()
 
     def on_failed(self, tokens: list[Any], error: DanubiusError) -> None:
+        # Producers try again and again: the log says when it began and when it was over.
+        if self.journal_failure is None:
+            log.error("journal failed", extra={"appends": len(tokens), "error": str(error)})
         self.journal_failure = error
-        log.error("journal failed", extra={"appends": len(tokens), "error": str(error)})
         for token in tokens:
             token.failed(error)
         self.pressure.relieve()

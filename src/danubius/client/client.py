@@ -27,17 +27,18 @@ from danubius.client.options import (
     Start,
     SubscriptionTypeName,
     check_positive,
+    name_of,
     parse_codec,
     parse_spec,
     parse_start,
     parse_word,
     random_name,
     to_milliseconds,
+    topic_of,
 )
 from danubius.client.producer import Producer
 from danubius.client.reader import Reader
 from danubius.errors import DanubiusError
-from danubius.model.ids import parse_name, parse_topic_name
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Retention
 from danubius.wire.commands import (
@@ -157,8 +158,8 @@ class Client:
             send_timeout: seconds until a message that is not acknowledged fails, reconnects included.
         """
         options = ProducerOptions(
-            parse_topic_name(topic),
-            random_name("producer") if name is None else parse_name("producer name", name),
+            topic_of(topic),
+            random_name("producer") if name is None else name_of("producer name", name),
             parse_spec(dispatch, durability),
             parse_codec(compression),
             batch_bytes,
@@ -199,10 +200,10 @@ class Client:
             skip_damaged: pass over stored ranges that fail their checksum, instead of ending with LedgerDamaged.
         """
         options = ConsumerOptions(
-            parse_topic_name(topic),
-            parse_name("subscription", subscription),
+            topic_of(topic),
+            name_of("subscription", subscription),
             parse_word(SubscriptionType, "type", type),
-            random_name("consumer") if name is None else parse_name("consumer name", name),
+            random_name("consumer") if name is None else name_of("consumer name", name),
             parse_start(start),
             prefetch_messages,
             prefetch_bytes,
@@ -231,7 +232,7 @@ class Client:
             skip_damaged: pass over stored ranges that fail their checksum, instead of raising LedgerDamaged.
         """
         options = ReaderOptions(
-            parse_topic_name(topic), parse_start(start), stop_at_end, fetch_bytes, skip_damaged
+            topic_of(topic), parse_start(start), stop_at_end, fetch_bytes, skip_damaged
         )
         options.check()
         return Opening(lambda: self._open(Reader(self._link, options)))
@@ -269,16 +270,16 @@ class Client:
         age_ms = to_milliseconds("retention_age", retention_age)
         spec = parse_spec(dispatch, durability, Retention(age_ms, retention_bytes))
         spec.check()
-        command = CreateTopic(parse_topic_name(topic), spec, exist_ok)
+        command = CreateTopic(topic_of(topic), spec, exist_ok)
         await self._link.request(command, Done, repeats=exist_ok)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages and subscriptions; its producers and consumers end with TopicDeleted."""
-        await self._link.request(DeleteTopic(parse_topic_name(topic)), Done, repeats=False)
+        await self._link.request(DeleteTopic(topic_of(topic)), Done, repeats=False)
 
     async def list_topics(self, namespace: str | None = None) -> list[TopicSummary]:
         """All topics, or those of one namespace, in the order of their names."""
-        space = "" if namespace is None else parse_name("namespace", namespace)
+        space = "" if namespace is None else name_of("namespace", namespace)
         topics: list[TopicSummary] = []
         while True:
             after = topics[-1].topic if topics else ""
@@ -289,13 +290,13 @@ class Client:
 
     async def describe_topic(self, topic: str) -> TopicDescribed:
         """Everything the broker knows about a topic: settings, offsets, subscriptions, producers."""
-        command = DescribeTopic(parse_topic_name(topic))
+        command = DescribeTopic(topic_of(topic))
         described, _ = await self._link.request(command, TopicDescribed)
         return described
 
     async def resolve_offset(self, topic: str, start: Start) -> int:
         """The offset that "earliest", "latest", an offset or a datetime means now."""
-        command = ResolveOffset(parse_topic_name(topic), parse_start(start))
+        command = ResolveOffset(topic_of(topic), parse_start(start))
         found, _ = await self._link.request(command, OffsetResolved)
         return found.offset
 
@@ -306,12 +307,14 @@ class Client:
 
         Errors of producers that still had messages to flush are not raised here: close them yourself to see them.
         """
-        for thing in list(self._things):
-            try:
-                await thing.close()
-            except DanubiusError:  # each is closed, whatever the one before said
-                continue
-        await self._link.close()
+        try:
+            for thing in list(self._things):
+                try:
+                    await thing.close()
+                except DanubiusError:  # each is closed, whatever the one before said
+                    continue
+        finally:
+            await self._link.close()
 
     async def __aenter__(self) -> Client:
         return self

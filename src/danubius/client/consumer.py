@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ from danubius.client.core.credit import CreditWindow
 from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
-from danubius.client.options import check_timeout, to_milliseconds
+from danubius.client.options import check_count, check_timeout, to_milliseconds
 from danubius.client.timeouts import ReceiveTimeout
 from danubius.errors import ClientClosed, ConsumerReplaced, DanubiusError, InvalidArgument
 from danubius.wire.commands import (
@@ -150,8 +151,8 @@ class Consumer:
         Raises what `receive` raises.
         """
         timeout = check_timeout("timeout", timeout)
-        if max_messages is not None and max_messages < 1:
-            raise InvalidArgument(f"max_messages is {max_messages}; it must be 1 or more")
+        if max_messages is not None:
+            check_count("max_messages", max_messages, 1, sys.maxsize)
         await self._fill(self._deadline_s(timeout), timeout)
         batch = self._handout.take_rest()
         assert batch is not None
@@ -229,7 +230,8 @@ class Consumer:
 
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
         """`ack`, for callers that are not coroutines."""
-        if self._error is not None or message.topic != self._topic:
+        is_one = type(message) is Message
+        if not is_one or self._error is not None or message.topic != self._topic:
             self.check_own(message)
         acks = self._acks
         if isinstance(message, Message):
@@ -243,6 +245,8 @@ class Consumer:
     def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
         """`ack_cumulative`, for callers that are not coroutines."""
         self.check_own(message)
+        if isinstance(message, ReceivedBatch) and not len(message):
+            return
         last = message.offset if isinstance(message, Message) else message.last_offset
         self._acks.add_range(0, last + 1)
         self._schedule_flush()
@@ -261,6 +265,8 @@ class Consumer:
 
     def check_own(self, message: Message | ReceivedBatch) -> None:
         """Raise if this message cannot be acknowledged here."""
+        if not isinstance(message, Message | ReceivedBatch):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(f"{message!r} is neither a message nor a batch that was received")
         if self._error is not None:
             raise self._error
         if message.topic != self._topic:

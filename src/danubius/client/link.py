@@ -102,11 +102,13 @@ class Link:
         """End everything. Producers, consumers and requests that are still there get ClientClosed."""
         session = self._session
         self._fail(ClientClosed("the client is closed"))
-        if self._dialler is not None:
-            self._dialler.cancel()
-            await asyncio.wait((self._dialler,))
-        if session is not None:
-            await session.close()
+        try:
+            if self._dialler is not None:
+                self._dialler.cancel()
+                await asyncio.wait((self._dialler,))
+        finally:
+            if session is not None:
+                await session.close()
 
     def add(self, user: LinkUser) -> None:
         self._users[user] = None

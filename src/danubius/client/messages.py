@@ -235,9 +235,8 @@ class ReceivedBatch:
 
         Columns: topic, partition, offset, publish_time, key, payload, attributes, producer, schema_id, schema_version.
         """
+        from danubius.record.arrow import SCHEMA  # isort: skip  # first: it says how to install pyarrow
         import pyarrow as pa
-
-        from danubius.record.arrow import SCHEMA  # it loads pyarrow, or says how to install it
 
         parts: list[pa.RecordBatch] = []
         for batch, start, stop in self._segments:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import msgspec
 
 from danubius.client.messages import to_time_us
-from danubius.errors import InvalidArgument
-from danubius.model.ids import TopicName
+from danubius.errors import InvalidArgument, InvalidName
+from danubius.model.ids import TopicName, parse_name, parse_topic_name
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, FETCH_BYTES_MAX, KIB, MIB
 from danubius.model.subscription import (
     EARLIEST,
@@ -66,10 +66,10 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     send_timeout_s: float
 
     def check(self) -> None:
-        _check_range("batch_bytes", self.batch_bytes, 1, BATCH_BYTES_MAX - BATCH_HEADROOM_BYTES)
-        _check_range("batch_records", self.batch_records, 1, BATCH_RECORDS_MAX)
+        check_count("batch_bytes", self.batch_bytes, 1, BATCH_BYTES_MAX - BATCH_HEADROOM_BYTES)
+        check_count("batch_records", self.batch_records, 1, BATCH_RECORDS_MAX)
         _check_range("linger", self.linger_s, 0, 60)
-        _check_range("buffer_bytes", self.buffer_bytes, 1, 1 << 40)
+        check_count("buffer_bytes", self.buffer_bytes, 1, 1 << 40)
         _check_range("send_timeout", self.send_timeout_s, 0, SECONDS_MAX)
 
 
@@ -87,8 +87,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     skip_damaged: bool
 
     def check(self) -> None:
-        _check_range("prefetch_messages", self.prefetch_messages, 1, 100_000_000)
-        _check_range("prefetch_bytes", self.prefetch_bytes, 1, 1 << 40)
+        check_count("prefetch_messages", self.prefetch_messages, 1, 100_000_000)
+        check_count("prefetch_bytes", self.prefetch_bytes, 1, 1 << 40)
 
 
 class ReaderOptions(msgspec.Struct, frozen=True):
@@ -101,7 +101,23 @@ class ReaderOptions(msgspec.Struct, frozen=True):
     skip_damaged: bool
 
     def check(self) -> None:
-        _check_range("fetch_bytes", self.fetch_bytes, 1, FETCH_BYTES_MAX)
+        check_count("fetch_bytes", self.fetch_bytes, 1, FETCH_BYTES_MAX)
+
+
+def topic_of(text: object) -> TopicName:
+    """A topic's name; whatever is none is InvalidName."""
+    return parse_topic_name(_text_of("topic", text))
+
+
+def name_of(kind: str, text: object) -> str:
+    """The name of a subscription, producer, consumer or namespace."""
+    return parse_name(kind, _text_of(kind, text))
+
+
+def _text_of(kind: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidName(f"the {kind} is {text!r}; it must be a str")
+    return text
 
 
 def parse_word(kind: type[WordT], option: str, word: str) -> WordT:
@@ -128,7 +144,7 @@ def parse_spec(
 def parse_codec(compression: str | None) -> Codec:
     if compression is None:
         return Codec.NONE
-    codec = _CODECS.get(compression)
+    codec = _CODECS.get(str(compression))
     if codec is None:
         raise InvalidArgument(
             f"compression is {compression!r}; it must be None, {' or '.join(map(repr, _CODECS))}"
@@ -191,6 +207,13 @@ def check_positive(option: str, seconds: float) -> float:
 def random_name(kind: str) -> str:
     """A name that nobody else has."""
     return f"{kind}-{os.urandom(8).hex()}"
+
+
+def check_count(option: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidArgument(
+            f"{option} is {value!r}; it must be a whole number from {least} to {most}"
+        )
 
 
 def _check_range(option: str, value: float, least: float, most: float) -> None:

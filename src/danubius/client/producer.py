@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from danubius.client.core.batching import (
     Accumulator,
@@ -32,6 +32,8 @@ from danubius.errors import (
     Overloaded,
 )
 from danubius.record.encode import encode
+
+ItemT = TypeVar("ItemT")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +152,12 @@ class Producer:
         Waits while the buffer is full. On an error some of the messages may have been stored; the error's notes say how
         many were.
         """
-        draft = Draft(payloads, keys, attributes)
+        payloads = _column("payloads", payloads)
+        draft = Draft(
+            payloads,
+            None if keys is None else _column("keys", keys),
+            None if attributes is None else _column("attributes", attributes),
+        )
         cuts = self._plan(draft)
         self._seal()
         bundle = Bundle()
@@ -262,7 +269,7 @@ class Producer:
         check_columns(draft)
         try:
             sizes = message_sizes(draft)
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, UnicodeEncodeError) as error:
             raise InvalidArgument(
                 f"payloads and keys must be bytes, attributes must map str to str: {error}"
             ) from error
@@ -411,11 +418,22 @@ def _to_bytes(payload: object) -> bytes:
     raise InvalidArgument(f"the payload is {type(payload).__name__}, it must be bytes{hint}")
 
 
+def _column(name: str, items: Sequence[ItemT]) -> Sequence[ItemT]:
+    """A column that can be measured and cut; an array or a deque becomes a list."""
+    if isinstance(items, list | tuple):
+        return items
+    if isinstance(items, str | bytes | bytearray | memoryview) or not hasattr(items, "__len__"):
+        raise InvalidArgument(
+            f"{name} is a {type(items).__name__}; it must be a list, or another sequence with a length"
+        )
+    return list(items)
+
+
 def _checked_size(payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None) -> int:
     if key is not None and type(key) is not bytes:
         hint = ": encode text with .encode()" if isinstance(key, str) else ""
         raise InvalidArgument(f"the key is {type(key).__name__}, it must be bytes{hint}")
     try:
         return message_size(payload, key, attributes)
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, UnicodeEncodeError) as error:
         raise InvalidArgument(f"attributes must map str to str: {error}") from error

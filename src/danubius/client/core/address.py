@@ -26,11 +26,17 @@ class BrokerAddress(NamedTuple):
 def parse_url(url: str) -> BrokerAddress:
     """Read `danube://host[:port]`, or say what is wrong with it and what would be right."""
     advice = f"write {SCHEME}://host:port, for example {SCHEME}://127.0.0.1:{DEFAULT_PORT}"
+    if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody checks types
+        raise InvalidArgument(f"the broker URL is {url!r}, it must be a str: {advice}")
     if "://" not in url:
         raise InvalidArgument(f"the broker URL {url!r} has no scheme: {advice}")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        if host and ":" not in host:
+            host.encode(
+                "idna"
+            )  # what the resolver does, and where it finds empty and overlong labels
     except ValueError as error:
         raise InvalidArgument(f"the broker URL {url!r} is not valid ({error}): {advice}") from None
     if parts.scheme != SCHEME:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from danubius.errors import InvalidName
+from danubius.client.core.address import parse_url
+from danubius.client.options import OFFSET_MAX
+from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import parse_name, parse_topic_name
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])  # Any: click decorates functions of 
 def url_option(command: F) -> F:
     return click.option(
         "--url",
+        type=broker_url,
         envvar="DANUBIUS_URL",
         default=DEFAULT_URL,
         show_default=True,
@@ -37,6 +40,15 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def broker_url(text: str) -> str:
+    """`danube://host:port`, checked before anything is dialled."""
+    try:
+        parse_url(text)
+    except InvalidArgument as error:
+        raise click.BadParameter(error.message) from error
+    return text
+
+
 def topic_name(text: str) -> str:
     """`/namespace/topic`, checked before anything is dialled."""
     try:
@@ -46,8 +58,16 @@ def topic_name(text: str) -> str:
 
 
 def subscription_name(text: str) -> str:
+    return _name("subscription", text)
+
+
+def namespace_name(text: str) -> str:
+    return _name("namespace", text)
+
+
+def _name(kind: str, text: str) -> str:
     try:
-        return parse_name("subscription", text)
+        return parse_name(kind, text)
     except InvalidName as error:
         raise click.BadParameter(error.message) from error
 
@@ -59,6 +79,8 @@ def start_position(value: str | int | datetime) -> Start:
     if value == "earliest" or value == "latest":  # the type checker narrows only this form
         return value
     if value.isdecimal():
+        if len(value) > len(str(OFFSET_MAX)) or int(value) > OFFSET_MAX:
+            raise click.BadParameter(f"no topic has an offset over {OFFSET_MAX}")
         return int(value)
     try:
         moment = datetime.fromisoformat(value)
@@ -76,6 +98,10 @@ def name_and_value(text: str | tuple[str, str]) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found or not name:
         raise click.BadParameter(f"{text!r} is not of the form name=value")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"{text!r} is not text in UTF-8") from None
     return name, value
 
 
@@ -105,4 +131,7 @@ def _quantity(value: str | int, units: Mapping[str, int]) -> int:
     if match is None or match[2] not in units:
         known = ", ".join(unit for unit in units if unit)
         raise click.BadParameter(f"{value!r} is not a number with an optional unit ({known})")
-    return round(float(match[1].replace("_", "")) * units[match[2]])
+    try:
+        return round(float(match[1].replace("_", "")) * units[match[2]])
+    except OverflowError:
+        raise click.BadParameter(f"{value[:20]}… is too large a number") from None

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +87,7 @@ def produce(
 
     Without -m and --file, every line of stdin is a message.
     """
-    payloads = [text.encode() for text in texts]
+    payloads = [os.fsencode(text) for text in texts]  # arguments need not be text
     if path is not None:
         payloads.append(path.read_bytes())
     if not payloads and count != 1:
@@ -94,7 +97,7 @@ def produce(
     total = len(payloads) * count if payloads else None
     source = _repeated(payloads, count) if payloads else _lines_of_stdin()
     sent = Sent(topic)
-    key_bytes = key.encode() if key is not None else None
+    key_bytes = os.fsencode(key) if key is not None else None
     run_async(_send(url, sent, source, total, key_bytes, dict(attributes), non_reliable))
     if as_json:
         print_json(sent)
@@ -152,8 +155,7 @@ async def _repeated(payloads: list[bytes], count: int) -> AsyncIterator[list[byt
 
 async def _lines_of_stdin() -> AsyncIterator[list[bytes]]:
     rest = b""
-    descriptor = sys.stdin.fileno()
-    while data := await asyncio.to_thread(os.read, descriptor, _READ_BYTES):
+    while data := await _read_stdin():
         *lines, rest = (rest + data).split(b"\n")
         if len(rest) > MESSAGE_BYTES_MAX:
             raise MessageTooLarge(
@@ -163,3 +165,30 @@ async def _lines_of_stdin() -> AsyncIterator[list[bytes]]:
             yield lines
     if rest:
         yield [rest]
+
+
+async def _read_stdin() -> bytes:
+    """One read of stdin, on a thread that nobody waits for: Ctrl-C must not wait for the next line."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[bytes] = loop.create_future()
+    descriptor = sys.stdin.fileno()
+
+    def read() -> None:
+        try:
+            answer = partial(_settle, future, os.read(descriptor, _READ_BYTES))
+        except OSError as error:
+            answer = partial(_settle, future, error)
+        with suppress(RuntimeError):  # the loop is closed: we were stopped meanwhile
+            loop.call_soon_threadsafe(answer)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    return await future
+
+
+def _settle(future: asyncio.Future[bytes], result: bytes | OSError) -> None:
+    if future.done():
+        return
+    if isinstance(result, OSError):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -72,6 +72,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         return 0
     except DanubiusError as error:
         return _fail(error.message)
+    except (OSError, OverflowError) as error:
+        return _fail(str(error))
     return result if isinstance(result, int) else 0
 
 

@@ -9,7 +9,14 @@ import msgspec
 
 import danubius
 from danubius.cli.event_loop import run_async
-from danubius.cli.options import byte_count, json_option, seconds, topic_name, url_option
+from danubius.cli.options import (
+    byte_count,
+    json_option,
+    namespace_name,
+    seconds,
+    topic_name,
+    url_option,
+)
 from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
@@ -31,7 +38,7 @@ def topics() -> None:
 
 
 @topics.command("list")
-@click.option("--namespace", metavar="NAME", help="Only this namespace.")
+@click.option("--namespace", type=namespace_name, metavar="NAME", help="Only this namespace.")
 @json_option
 @url_option
 def list_topics(namespace: str | None, as_json: bool, url: str) -> None:

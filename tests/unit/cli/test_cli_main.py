@@ -61,9 +61,23 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["topics", "create", "x"],
         ["topics", "create", "/default/x", "--retention-age", "long"],
         ["demo", "--count", "1"],
+        ["topics", "list", "--url", "nonsense"],
+        ["topics", "list", "--url", "http://127.0.0.1:6651"],
+        ["topics", "list", "--url", "danube://a..b"],
+        ["topics", "list", "--namespace", "no/slash"],
+        ["consume", "/default/x", "-s", "s", "--from", str(2**63)],
+        ["produce", "/default/x", "-m", "x", "--attribute", "a=\udcff"],
     ],
     ids=" ".join,
 )
 def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert "Error: " in capsys.readouterr().err
+
+
+def test_an_error_of_the_system_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+    # A file that exists, may be opened, and cannot be read.
+    assert main(["produce", "/default/x", "--file", "/proc/self/mem"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("danubius: ")
+    assert said.count("\n") == 1

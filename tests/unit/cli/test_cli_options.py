@@ -58,6 +58,17 @@ def test_a_start_is_a_word_an_offset_or_a_time() -> None:
     assert options.start_position("2026-01-31T13:00:00+01:00") == noon.astimezone(vienna)
 
 
+@pytest.mark.parametrize("text", [str(2**63), "9" * 5000])
+def test_offsets_beyond_any_topic_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="offset"):
+        options.start_position(text)
+
+
+def test_a_number_too_large_to_be_one_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match="too large"):
+        options.count("9" * 400)
+
+
 @pytest.mark.parametrize("text", ["", "soon", "-5", "1.5", "2026-13-01"])
 def test_other_starts_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="neither"):

@@ -18,7 +18,6 @@ from danubius.ledger.storage import LedgerStorage
 from danubius.model.ids import Epoch
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
-from danubius.runtime.clock import SystemClock
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig
@@ -35,6 +34,19 @@ if TYPE_CHECKING:
 
 DIRECTORY = Path("/data/journal")
 JOURNAL = JournalConfig(fill_bytes=0)
+
+
+class StepClock:
+    """Stands still until told otherwise."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+    def wall_us(self) -> int:
+        return self.now_ms * 1000
 
 
 class RecordingPeer:
@@ -105,8 +117,8 @@ class BrokerBench:
         self.files = SimFiles()
         self.posted: deque[Callable[[], None]] = deque()
         self.threads = SimThreads()
-        self.clock = SystemClock()
-        self.journal = Journal(JOURNAL, self.files, DIRECTORY, spawn=self.threads)
+        self.clock = StepClock()
+        self.journal = Journal(JOURNAL, self.files, DIRECTORY, spawn=self.threads, clock=self.clock)
         self.ledgers = LedgerStorage(
             LedgerConfig(), MemoryLedgerStore(), self.posted.append, self.clock, self.threads
         )

@@ -66,10 +66,16 @@ class World:
 
     def boot(self) -> None:
         self.threads = SimThreads()
-        self.journal = Journal(CONFIG, self.files, DIRECTORY, spawn=self.threads)
+        self.journal = Journal(CONFIG, self.files, DIRECTORY, spawn=self.threads, clock=self)
         self.check_recovered()
         self.posts: list[Callable[[], None]] = []
         self.journal.start(self.posts.append, self.on_committed, self.on_failed)
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_us(self) -> int:
+        return self.now_ns // 1000
 
     def check_recovered(self) -> None:
         position = None
@@ -139,7 +145,7 @@ class World:
         self.journal.append(number % 256, number * 7, parts, number, sync=is_sync)
 
     def turn(self) -> None:
-        self.now_ns += self.dice.choice([0, 1_000_000, 20_000_000])
+        self.now_ns += self.dice.choice([0, 1_000_000, 20_000_000, 200_000_000])
         self.threads.turn(self.now_ns)
         if self.dice.random() < 0.8:
             self.deliver()

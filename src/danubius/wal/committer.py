@@ -30,6 +30,9 @@ QUICK_SYNC_NS_MAX: Final = 500_000
 """Where syncs take longer than this on average, none is done on the loop's thread."""
 _SYNC_WEIGHT: Final = 8
 """The last sync's share in the moving average is one in this many."""
+FAILURE_PAUSE_NS: Final = 100_000_000
+"""After the second failure in a row, and each that follows, the disk is left alone for so long: appends fail at once.
+Every try takes a new file, and a disk that is full or broken is not helped by more of them."""
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +102,9 @@ class Committer:
         """Filled here, emptied by the loop."""
         self.size_bytes = writer.size_bytes
         self._failed_generation = 0
-        self._is_failing = False
+        self._failure: DanubiusError | None = None
+        """Why the last group failed; None once one was committed."""
+        self._paused_until_ns = 0
         self._is_quiet = False
         """The loop itself runs this, and will look for reports unasked."""
         self._sync_ns = 0
@@ -125,14 +130,17 @@ class Committer:
                 entries += item.entries
             elif isinstance(item, Trim):
                 self._writer.trim(item.position)
+                self._paused_until_ns = 0  # there may be room now
             else:
+                self._paused_until_ns = 0  # the last chance
                 self._commit_all(entries)
                 self._sync_late()
                 self._writer.close()
                 return None
         self._commit_all(entries)
         self._keep_interval(now_ns)
-        self._writer.prepare()
+        if not self._is_paused():
+            self._writer.prepare()
         self.size_bytes = self._writer.size_bytes
         return self._sync_due_ns
 
@@ -172,6 +180,9 @@ class Committer:
     def _commit(self, group: list[Entry]) -> None:
         """One write, at most one sync, one report (two if records before the first sync wait less)."""
         writer = self._writer
+        if self._failure is not None and self._is_paused():
+            self._give_up(group[0].generation, type(self._failure)(self._failure.message))
+            return
         reported = writer.end
         try:
             writer.write(group)
@@ -186,8 +197,8 @@ class Committer:
             self._fail(group[0].generation, error)
         else:
             self._counters.groups += 1
-            if self._is_failing:
-                self._is_failing = False
+            if self._failure is not None:
+                self._failure = None
                 log.info("the journal commits again", extra={"position": writer.end})
 
     def _report_committed(self, entries: list[Entry], start: int) -> int:
@@ -198,13 +209,21 @@ class Committer:
         return start + size
 
     def _fail(self, generation: int, error: DanubiusError) -> None:
+        if self._failure is not None:
+            self._paused_until_ns = self._clock.monotonic_ns() + FAILURE_PAUSE_NS
+        else:
+            # Once: a full disk fails many groups.
+            log.warning("the journal could not commit", extra={"error": error.message})
+        self._failure = error
+        self._give_up(generation, error)
+
+    def _give_up(self, generation: int, error: DanubiusError) -> None:
         self._failed_generation = generation
         self._counters.failures += 1
-        if not self._is_failing:
-            # Once: a full disk fails many groups.
-            self._is_failing = True
-            log.warning("the journal could not commit", extra={"error": error.message})
         self._report(Failed(generation, error))
+
+    def _is_paused(self) -> bool:
+        return self._paused_until_ns > 0 and self._clock.monotonic_ns() < self._paused_until_ns
 
     def _report(self, report: Committed | Failed) -> None:
         self.reports.append(report)

@@ -15,7 +15,7 @@ from danubius.errors import (
 )
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
-from danubius.wal.committer import Turn
+from danubius.wal.committer import FAILURE_PAUSE_NS, Turn
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
 from danubius.wal.journal import Journal, JournalRecord
@@ -32,6 +32,19 @@ CONFIG = JournalConfig(
 )
 
 
+class StepClock:
+    """Goes on when told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def wall_us(self) -> int:
+        return self.now_ns // 1000
+
+
 class Owner:
     """Whoever uses the journal: appends, turns its worker, hears its reports."""
 
@@ -44,7 +57,10 @@ class Owner:
     ) -> None:
         self.files = files
         self.threads = SimThreads()
-        self.journal = Journal(config, files, DIRECTORY, spawn=self.threads)
+        self.clock = StepClock()
+        self.step_ns = 1_000_000_000
+        """How long before a turn: by default no pause after failures matters."""
+        self.journal = Journal(config, files, DIRECTORY, spawn=self.threads, clock=self.clock)
         self.recovered: list[JournalRecord] = list(
             self.journal.recover(from_position, keep_from=keep_from)
         )
@@ -66,6 +82,7 @@ class Owner:
         self.journal.append(1, 7, body, token, sync=sync)
 
     def turn(self, now_ns: int = 0) -> None:
+        self.clock.now_ns += self.step_ns
         self.threads.turn(now_ns)
         while self.posts:
             self.posts.pop(0)()
@@ -441,6 +458,73 @@ def test_a_disk_that_fails_for_long_uses_up_no_files() -> None:
     owner.commit("b")
     assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
     assert reopen(owner.files).bodies == ["a", "b"]
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "open"])
+def test_a_failing_disk_is_asked_again_once_a_pause(operation: str) -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    owner.step_ns = 1_000_000
+    if operation == "open":
+        owner.files.fail("sync")
+    owner.files.fail(operation, times=1_000_000)
+    before = owner.files.counts.total()
+    names = owner.files.listdir(DIRECTORY)
+    for number in range(1000):
+        owner.append(f"x{number}")
+        owner.turn()
+    assert len(owner.failed) == 1000
+    tries = 1000 * owner.step_ns // FAILURE_PAUSE_NS
+    # A try opens, writes and syncs at the most a few times.
+    assert owner.files.counts.total() - before <= 8 * (tries + 2)
+    assert int(owner.files.listdir(DIRECTORY)[-1][:10]) - int(names[-1][:10]) <= 2 * (tries + 2)
+    owner.files.heal()
+    owner.clock.now_ns += FAILURE_PAUSE_NS
+    owner.commit("b")
+    owner.commit("c")
+    assert reopen(owner.files).bodies == ["a", "b", "c"]
+
+
+def test_a_lone_failure_is_followed_by_no_pause() -> None:
+    owner = Owner(SimFiles())
+    owner.commit("a")
+    owner.step_ns = 0
+    for token in "bcd":
+        owner.files.fail("sync")
+        owner.append("failed")
+        owner.turn()
+        owner.commit(token)
+    assert len(owner.failed) == 3
+
+
+def test_errors_in_a_pause_say_what_is_wrong_with_the_disk() -> None:
+    owner = Owner(SimFiles())
+    owner.step_ns = 0
+    owner.files.fail("write", times=2, error=StorageFull)
+    for _ in range(3):
+        owner.append("x")
+        owner.turn()
+    messages = {error.message for _, error in owner.failed}
+    assert len(messages) == 1
+    assert all(isinstance(error, StorageFull) for _, error in owner.failed)
+    assert len({id(error) for _, error in owner.failed}) == 3
+
+
+def test_room_by_a_trim_and_the_last_try_at_the_end_do_not_wait_for_the_pause() -> None:
+    owner = Owner(SimFiles())
+    owner.step_ns = 0
+    while len(owner.failed) < 3:
+        owner.append("x", size=7000)
+        owner.turn()
+    owner.journal.trim(owner.journal.end_position)
+    owner.commit("again", size=7000)
+    owner.files.fail("sync", times=2)
+    for _ in range(2):
+        owner.append("failed")
+        owner.turn()
+    owner.append("last")
+    owner.journal.close()
+    assert owner.committed[-1] == "last"
 
 
 def test_filling_ahead_may_fail_without_failing_the_record() -> None:

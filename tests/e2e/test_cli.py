@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import signal
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from e2e.broker_process import BrokerProcess, run_command
+from e2e.broker_process import BrokerProcess, environment, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +75,37 @@ def test_produce_lines_of_stdin(broker: BrokerProcess, topic: str) -> None:
     done = run_command("produce", topic, "--url", broker.url, stdin="a\nb b\nc ü\n")
     assert done.code == 0, done
     assert [line["payload"] for line in consume(broker, topic, 3)] == ["a", "b b", "c ü"]
+
+
+def test_ctrl_c_stops_a_produce_that_waits_for_stdin(broker: BrokerProcess, topic: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "danubius", "produce", topic, "--url", broker.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as command:
+        assert command.stdin is not None
+        assert command.stderr is not None
+        command.stdin.write(b"a line\n")
+        command.stdin.flush()
+        assert [line["payload"] for line in consume(broker, topic, 1)] == ["a line"]
+        command.send_signal(signal.SIGINT)
+        try:
+            assert command.wait(timeout=10) == 1  # stdin is still open
+        finally:
+            command.kill()
+        assert command.stderr.read().strip() == b"danubius: stopped"
+
+
+def test_messages_and_keys_may_be_any_bytes(broker: BrokerProcess, topic: str) -> None:
+    done = run_command(
+        "produce", topic, "-m", "\udcff", "--key", "\udcfe", "--url", broker.url
+    )  # fmt: skip
+    assert done.code == 0, done
+    [line] = consume(broker, topic, 1)
+    assert line["payload_base64"] == base64.b64encode(b"\xff").decode()
+    assert line["key_base64"] == base64.b64encode(b"\xfe").decode()
 
 
 def test_produce_file_and_count(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:

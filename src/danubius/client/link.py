@@ -136,7 +136,9 @@ class Link:
                     try:
                         return await _ask(session, command, reply_type)
                     except BrokerUnavailable:
-                        if not repeats or self._failure is not None:
+                        if self._failure is not None:
+                            raise self._failure from None
+                        if not repeats:
                             raise
                         if session is self._session:
                             await asyncio.sleep(

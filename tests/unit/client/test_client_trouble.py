@@ -303,6 +303,38 @@ async def test_a_closed_client_says_so(broker: ScriptedBroker) -> None:
         await client.list_topics()
 
 
+async def test_a_close_that_is_cancelled_still_closes_the_connection(
+    broker: ScriptedBroker,
+) -> None:
+    Store(broker).is_silent = True
+    client = await danubius.connect(broker.url)
+    producer = await client.producer(TOPIC)
+    producer.send_nowait(b"never acknowledged")
+    async with asyncio.timeout(5):
+        async with asyncio.TaskGroup() as tasks:
+            closing = tasks.create_task(client.close())
+            await broker.arrived(Produce)
+            closing.cancel()
+        await broker.deserted()
+    with pytest.raises(danubius.ClientClosed):
+        await client.list_topics()
+
+
+async def test_a_request_under_way_when_the_client_closes_says_so(broker: ScriptedBroker) -> None:
+    broker.on[CreateTopic] = lambda _peer, _frame: None
+    client = await danubius.connect(broker.url)
+
+    async def ask(*, exist_ok: bool) -> None:
+        with pytest.raises(danubius.ClientClosed):
+            await client.create_topic(TOPIC, exist_ok=exist_ok)
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(ask(exist_ok=True))
+        tasks.create_task(ask(exist_ok=False))
+        await broker.arrived(CreateTopic, 2)
+        await client.close()
+
+
 async def test_a_request_is_not_repeated_if_that_could_do_harm(broker: ScriptedBroker) -> None:
     broker.on[CreateTopic] = lambda peer, _frame: peer.drop()
     async with danubius.connect(broker.url) as client:

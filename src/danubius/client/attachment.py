@@ -12,6 +12,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.session import expect, ignore
 from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
@@ -176,7 +177,7 @@ class Attachment(Generic[ReplyT]):
         self.end()
         self._owner.on_ended(error)
         if self._first is not None and not self._first.done():
-            self._first.set_exception(error)
+            self._first.set_exception(fresh(error))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.client.attachment import Attachment
 from danubius.client.core.acks import RangeGatherer
 from danubius.client.core.credit import CreditWindow
+from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
@@ -180,7 +181,7 @@ class Consumer:
         while self._handout.is_empty:
             if not self._queue:
                 if self._error is not None:
-                    raise self._error
+                    raise fresh(self._error)
                 await self._wait_delivery(deadline_s, timeout_s)
                 self._streak = 0
             elif self._streak >= _YIELD_DELIVERIES:
@@ -268,7 +269,7 @@ class Consumer:
         if not isinstance(message, Message | ReceivedBatch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgument(f"{message!r} is neither a message nor a batch that was received")
         if self._error is not None:
-            raise self._error
+            raise fresh(self._error)
         if message.topic != self._topic:
             raise InvalidArgument(
                 f"a message of {message.topic} given to a consumer of {self.topic}"

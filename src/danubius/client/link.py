@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import FIRST_DELAY_S, Backoff
 from danubius.client.gate import Gate
 from danubius.client.session import Session, expect
@@ -83,7 +84,7 @@ class Link:
     def check_open(self) -> None:
         """Raise why the link ended, if it did."""
         if self._failure is not None:
-            raise self._failure
+            raise fresh(self._failure)
 
     @property
     def message_bytes_max(self) -> int:
@@ -137,7 +138,7 @@ class Link:
                         return await _ask(session, command, reply_type)
                     except BrokerUnavailable:
                         if self._failure is not None:
-                            raise self._failure from None
+                            raise fresh(self._failure) from None
                         if not repeats:
                             raise
                         if session is self._session:
@@ -154,7 +155,7 @@ class Link:
     async def _wait_up(self) -> Session:
         while self._session is None:
             if self._failure is not None:
-                raise self._failure
+                raise fresh(self._failure)
             await self._changes.wait()
         return self._session
 

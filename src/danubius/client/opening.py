@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -37,6 +37,14 @@ class Opening(Generic[ThingT]):
     def __init__(self, open_thing: Callable[[], Awaitable[ThingT]]) -> None:
         self._open = open_thing
         self._thing: ThingT | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{name!r} of what is not open yet: write `thing = await client.producer(...)` or"
+            " `async with client.producer(...) as thing` (the same for connect, consumer and reader)",
+            name=name,
+            obj=self,
+        )
 
     def __await__(self) -> Generator[Any, None, ThingT]:
         return self._open().__await__()

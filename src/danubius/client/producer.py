@@ -20,6 +20,7 @@ from danubius.client.core.batching import (
     message_sizes,
     split,
 )
+from danubius.client.core.repeat import fresh
 from danubius.client.gate import Gate
 from danubius.client.messages import Receipt, Receipts
 from danubius.client.settlement import Bundle, Settlement, Waiters
@@ -72,6 +73,8 @@ class Producer:
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._error: DanubiusError | None = None
         self._is_closing = False
+        self._is_closed = False
+        self._ends = Gate()
 
     @property
     def topic(self) -> str:
@@ -107,7 +110,8 @@ class Producer:
 
         Raises:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
-            DeadlineExceeded: it was not acknowledged within `send_timeout`; it may still have been stored.
+            DeadlineExceeded: no answer came within `send_timeout`; it may still have been stored.
+            StorageFull, StorageFailed, Overloaded: the broker kept refusing it for `send_timeout`; it was not stored.
             ProducerFenced: another producer of the same name took over.
         """
         payload, size = self.check(payload, key, attributes)
@@ -161,11 +165,25 @@ class Producer:
         cuts = self._plan(draft)
         self._seal()
         bundle = Bundle()
+        try:
+            await self._ship_bundle(draft, cuts, bundle)
+        except BaseException:
+            bundle.is_abandoned = True  # what fails from here on is flush()'s to tell
+            raise
+        if bundle.error is not None:
+            stored = sum(count for offset, count in bundle.spans if offset >= 0)
+            error = fresh(bundle.error)
+            error.add_note(f"{stored} of the {len(payloads)} messages were stored")
+            raise error
+        return Receipts(self._topic, bundle.spans)
+
+    async def _ship_bundle(self, draft: Draft, cuts: list[int], bundle: Bundle) -> None:
+        count = len(draft.payloads)
         start = 0
         for stop in cuts:
             if not self._has_room(self._options.batch_bytes):
                 await self._wait_room(self._options.batch_bytes)
-            whole = stop - start == len(payloads)
+            whole = stop - start == count
             part = draft if whole else cut(draft, start, stop)
             self._encode(part, bundle.part(stop - start), time.monotonic_ns())
             self._shipper.pump()
@@ -173,16 +191,12 @@ class Producer:
             if not whole:
                 await asyncio.sleep(0)  # the socket and the answers have their turn
         await bundle.wait()
-        if bundle.error is not None:
-            stored = sum(count for offset, count in bundle.spans if offset >= 0)
-            bundle.error.add_note(f"{stored} of the {len(payloads)} messages were stored")
-            raise bundle.error
-        return Receipts(self._topic, bundle.spans)
 
     async def flush(self) -> None:
         """Wait until everything sent so far is acknowledged.
 
-        Raises the first error of messages sent with send_nowait() since the last flush.
+        Raises the first error, since the last flush, that nobody waited for: of messages sent with send_nowait(), or
+        by a call that was cancelled.
         """
         self._seal()
         self._shipper.pump()
@@ -199,14 +213,20 @@ class Producer:
             raise unheard
 
     async def close(self) -> None:
-        """Flush, then let go of the topic. Closing twice does nothing."""
+        """Flush, then let go of the topic. Closing twice waits for the same end, and raises nothing the second time."""
         if self._is_closing:
+            if not self._is_closed:
+                await self._ends.wait()
             return
         self._is_closing = True
         try:
             await self.flush()
         finally:
-            await self._shipper.close(self._ending(), _DETACH_TIMEOUT_S)
+            try:
+                await self._shipper.close(self._ending(), _DETACH_TIMEOUT_S)
+            finally:
+                self._is_closed = True
+                self._ends.open()
 
     async def open(self) -> None:
         """Attach to the topic; `client.producer(...)` does it."""
@@ -282,7 +302,9 @@ class Producer:
         return split(sizes, self._options.batch_bytes, self._options.batch_records)
 
     def _ending(self) -> DanubiusError:
-        return self._error or ClientClosed(f"the producer of {self._topic} is closed")
+        if self._error is not None:
+            return fresh(self._error)
+        return ClientClosed(f"the producer of {self._topic} is closed")
 
     def _has_room(self, size: int) -> bool:
         buffered = self._outbox.bytes + self._batch.size

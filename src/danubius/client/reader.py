@@ -11,6 +11,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
@@ -104,7 +105,7 @@ class Reader:
                 self._handout.hold(batch)
                 self._fetch()
             elif self._error is not None:
-                raise self._error
+                raise fresh(self._error)
             elif self._is_at_stop:
                 return False
             else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from danubius.client.core.repeat import fresh
+
 if TYPE_CHECKING:
     from danubius.errors import DanubiusError
 
@@ -44,19 +46,21 @@ class Waiters:
             if future.done():
                 is_heard = False  # the caller stopped waiting
             else:
-                future.set_exception(error)
+                future.set_exception(fresh(error))
         return is_heard
 
 
 class Bundle:
     """All batches of one `send_many`: settled when each of them is."""
 
-    __slots__ = ("_future", "_open", "error", "spans")
+    __slots__ = ("_future", "_open", "error", "is_abandoned", "spans")
 
     def __init__(self) -> None:
         self.spans: list[tuple[int, int]] = []
         """(first offset, count) of each batch, in order; -1 until it is stored."""
         self.error: DanubiusError | None = None
+        self.is_abandoned = False
+        """Whether the caller stopped waiting."""
         self._open = 0
         self._future: asyncio.Future[None] | None = None
 
@@ -95,4 +99,4 @@ class BundlePart:
         if self._bundle.error is None:
             self._bundle.error = error
         self._bundle.settle(self._index, -1)
-        return True
+        return not self._bundle.is_abandoned

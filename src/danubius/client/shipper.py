@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from danubius.client.attachment import Attachment
 from danubius.client.core.outbox import Outbox, Parcel
+from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff, Verdict, judge_refusal
 from danubius.client.session import expect
 from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from danubius.client.settlement import Settlement
 
 _EXPIRY_STEP_MIN_NS: Final = 1_000_000
+_ANSWER_GRACE_NS: Final = 250_000_000
 
 
 class ShipperOwner(Protocol):
@@ -69,6 +71,9 @@ class Shipper:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._trouble: DanubiusError | None = None
+        self._refusal: DanubiusError | None = None
+        """What the broker keeps saying on this connection, while it stores nothing."""
+        self._asked_again_ns = 0
 
     @property
     def is_idle(self) -> bool:
@@ -113,7 +118,7 @@ class Shipper:
         deadline_ns = since_ns + int(self._options.send_timeout_s * 1e9)
         self.outbox.add(buffer, count, deadline_ns, settlement)
         if self._expiry_timer is None:
-            self._arm_expiry(self._options.send_timeout_s)
+            self._arm_expiry(deadline_ns - time.monotonic_ns())
 
     def pump(self) -> None:
         """Send what may be sent now."""
@@ -135,7 +140,7 @@ class Shipper:
     def report(self, settlement: Settlement, error: DanubiusError) -> None:
         """Tell whoever waits for a batch that it failed."""
         if not settlement.failed(error) and self.unheard is None:
-            self.unheard = error
+            self.unheard = fresh(error)
 
     # ------------------------------------------------------------ answers
 
@@ -158,8 +163,10 @@ class Shipper:
         self._is_troubled = True
         match judge_refusal(error):
             case Verdict.RESEND:
+                self._refusal = error if not isinstance(error, BrokerUnavailable) else None
                 self.outbox.rewind()
                 self._stall()
+                self._expire_if_due()
             case Verdict.REOPEN:
                 self._reopen()
             case Verdict.FAIL_BATCH:
@@ -172,6 +179,7 @@ class Shipper:
 
     def _on_settled(self) -> None:
         if self._is_troubled:
+            self._refusal = None
             self._is_troubled = self.outbox.has_gap
             self._backoff.reset()
             self._attachment.calm()
@@ -186,28 +194,49 @@ class Shipper:
 
     def _unstall(self) -> None:
         self._stall_timer = None
+        self._asked_again_ns = time.monotonic_ns()
         self.pump()
 
-    def _arm_expiry(self, delay_s: float) -> None:
+    def _arm_expiry(self, delay_ns: int) -> None:
+        delay_s = max(delay_ns, _EXPIRY_STEP_MIN_NS) / 1e9
         self._expiry_timer = self._loop.call_later(delay_s, self._expire)
+
+    def _expire_if_due(self) -> None:
+        """The answer that a batch past its time was waiting for is there."""
+        oldest = self.outbox.oldest
+        if oldest is not None and oldest.deadline_ns <= time.monotonic_ns():
+            if self._expiry_timer is not None:
+                self._expiry_timer.cancel()
+            self._expire()
 
     def _expire(self) -> None:
         """Give up what is too old, and look again when the next one could be: one timer for all."""
         self._expiry_timer = None
         now_ns = time.monotonic_ns()
+        answer_due_ns = self._asked_again_ns + _ANSWER_GRACE_NS
+        if self._refusal is not None and self._stall_timer is None and now_ns < answer_due_ns:
+            # Refused, and just sent again: with the answer it is known what became of it, so give it a moment.
+            self._arm_expiry(answer_due_ns - now_ns)
+            return
         expired = self.outbox.expired(now_ns)
         for parcel in expired:
             self.outbox.settle(parcel)
             self.report(parcel.token, self._too_late())
         oldest = self.outbox.oldest
         if oldest is not None:
-            self._arm_expiry(max(oldest.deadline_ns - now_ns, _EXPIRY_STEP_MIN_NS) / 1e9)
+            self._arm_expiry(oldest.deadline_ns - now_ns)
         if expired:
             self._renew_if_needed()
             self._owner.on_progress()
 
     def _too_late(self) -> DanubiusError:
         topic, timeout_s = self._options.topic, self._options.send_timeout_s
+        if self._refusal is not None and self._stall_timer is not None:
+            # Nothing is under way: the broker's last word is that it did not store this.
+            return type(self._refusal)(
+                f"{topic} took no messages: gave up after {timeout_s:g} s, the broker says:"
+                f" {self._refusal.message}"
+            )
         why = f"; the last trouble was: {self._trouble.message}" if self._trouble else ""
         return DeadlineExceeded(f"no acknowledgement from {topic} within {timeout_s:g} s{why}")
 
@@ -250,6 +279,7 @@ class Shipper:
 
     def on_detached(self) -> None:
         self._is_troubled = True
+        self._refusal = None  # from here on nobody knows what the broker has
         # A renewal under way stays one: its answer may be lost, and resuming the old epoch would then fence us out.
         self._let_go()
         self.outbox.rewind()

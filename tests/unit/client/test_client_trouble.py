@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,7 @@ import danubius
 from danubius.errors import OutOfSequence, StorageFull
 from danubius.record.batch import RecordBatch, read_header
 from danubius.wire.commands import (
+    CloseProducer,
     CreateTopic,
     Done,
     Error,
@@ -25,6 +26,8 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from danubius.wire.frame import Frame
     from unit.client.scripted_broker import Peer, ScriptedBroker
 
@@ -162,16 +165,110 @@ async def test_a_fenced_producer_fails_everything(broker: ScriptedBroker) -> Non
             await producer.send(b"y")
 
 
-async def test_send_gives_up_after_its_timeout_and_says_why(broker: ScriptedBroker) -> None:
+@pytest.mark.parametrize("kind", [StorageFull, danubius.StorageFailed, danubius.Overloaded])
+async def test_send_gives_up_with_what_the_broker_kept_saying(
+    broker: ScriptedBroker, kind: type[danubius.DanubiusError]
+) -> None:
     store = Store(broker)
-    store.refusals = [StorageFull("the disk is full")] * 1000
+    store.refusals = [kind("the disk is full")] * 1000
     async with danubius.connect(broker.url) as client:
         producer = await client.producer(TOPIC, send_timeout=0.2)
-        with pytest.raises(danubius.DeadlineExceeded, match="the disk is full"):
+        with pytest.raises(kind, match=r"gave up after 0\.2 s.* the disk is full"):
             await producer.send(b"x")
         store.refusals = []
         assert (await producer.send(b"y")).offset == 0
     assert store.stored == [b"y"]
+
+
+async def test_a_send_that_is_not_answered_is_in_doubt_whatever_was_said_before(
+    broker: ScriptedBroker,
+) -> None:
+    store = Store(broker)
+    store.refusals = [StorageFull("the disk is full")]
+    store.is_silent = True
+    async with danubius.connect(broker.url) as client:
+        producer = await client.producer(TOPIC, send_timeout=0.3)
+        with pytest.raises(danubius.DeadlineExceeded, match="the disk is full"):
+            await producer.send(b"x")
+        assert store.stored == [b"x"]
+
+
+async def test_the_send_timeout_counts_from_the_send_not_from_the_linger(
+    broker: ScriptedBroker,
+) -> None:
+    Store(broker).is_silent = True
+    loop = asyncio.get_running_loop()
+    async with danubius.connect(broker.url) as client:
+        producer = await client.producer(TOPIC, linger=0.4, send_timeout=0.5)
+        began_s = loop.time()
+        with pytest.raises(danubius.DeadlineExceeded):
+            await producer.send(b"x")
+        assert 0.45 <= loop.time() - began_s < 0.8  # not 0.9
+
+
+async def test_flush_tells_what_a_cancelled_send_many_cannot(broker: ScriptedBroker) -> None:
+    store = Store(broker)
+    store.is_silent = True
+    async with danubius.connect(broker.url) as client, client.producer(TOPIC) as producer:
+        async with asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(producer.send_many([b"bad", b"worse"]))
+            await broker.arrived(Produce)
+            sending.cancel()
+        store.answers.clear()
+        store.poison = b"bad"
+        broker.next_sequence = 0
+        broker.peers[0].drop()
+        with pytest.raises(danubius.InvalidBatch, match="poison"):
+            await producer.flush()
+
+
+async def test_a_second_close_waits_for_the_first(broker: ScriptedBroker) -> None:
+    store = Store(broker)
+    store.is_silent = True
+    async with danubius.connect(broker.url) as client, asyncio.TaskGroup() as tasks:
+        producer = await client.producer(TOPIC)
+        producer.send_nowait(b"x")
+        first = tasks.create_task(producer.close())
+        await broker.arrived(Produce)
+        second = tasks.create_task(producer.close())
+        await asyncio.sleep(0.05)
+        assert not second.done()
+        store.is_silent = False
+        broker.peers[0].drop()
+        await second
+        assert broker.commands(CloseProducer)
+        await first
+    await producer.close()
+
+
+async def test_everybody_gets_an_error_of_their_own(broker: ScriptedBroker) -> None:
+    Store(broker).poison = b"0"
+    async with danubius.connect(broker.url) as client:
+        producer = await client.producer(TOPIC)
+        consumer = await client.consumer(TOPIC, subscription="s")
+        errors: list[BaseException] = []
+
+        async def expect_error(work: Coroutine[Any, Any, object]) -> None:
+            with pytest.raises(danubius.DanubiusError) as caught:
+                await work
+            errors.append(caught.value)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(3):
+                tasks.create_task(expect_error(producer.send(b"%d" % number)))
+        await client.close()
+        for _ in range(2):
+            await expect_error(producer.send(b"x"))
+            await expect_error(consumer.receive())
+            await expect_error(client.list_topics())
+    assert len({id(error) for error in errors}) == 9
+
+
+async def test_what_is_not_open_says_how_to_open_it(broker: ScriptedBroker) -> None:
+    async with danubius.connect(broker.url) as client:
+        opening: Any = client.producer(TOPIC)
+        with pytest.raises(AttributeError, match=r"'send' of what is not open yet: .*await"):
+            opening.send(b"x")
 
 
 async def test_flush_raises_what_send_nowait_could_not(broker: ScriptedBroker) -> None:

@@ -111,7 +111,7 @@ class Producer:
         Raises:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
             DeadlineExceeded: no answer came within `send_timeout`; it may still have been stored.
-            StorageFull, StorageFailed, Overloaded: the broker kept refusing it for `send_timeout`; it was not stored.
+            StorageFull, StorageFailed, Overloaded: the broker kept refusing it for `send_timeout`.
             ProducerFenced: another producer of the same name took over.
         """
         payload, size = self.check(payload, key, attributes)

@@ -15,6 +15,7 @@ from danubius.client.messages import Handout, ReceivedBatch, open_delivery, to_d
 from danubius.client.options import parse_codec, parse_spec, parse_start, to_milliseconds
 from danubius.errors import InvalidArgument
 from danubius.model.subscription import EARLIEST, LATEST, AtOffset, AtTime
+from danubius.record import compression
 from danubius.record.batch import HEADER_BYTES, Codec, RecordBatch, stamp
 from danubius.record.checksum import crc32c
 from danubius.record.encode import encode
@@ -152,6 +153,23 @@ def test_what_was_not_handed_out_can_be_taken_as_a_batch() -> None:
     assert rest is not None
     assert rest.offsets == [1, 2]
     assert handout.next_or_none() is None
+
+
+def test_a_missing_package_drops_nothing_that_was_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handout = Handout()
+    packed = stored(0, [b"a" * 1000, b"b" * 1000], codec=Codec.LZ4)
+    handout.hold(view(packed, stored(2, [b"c"])))
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "lz4.block", None)
+        compression._package.cache_clear()
+        for _ in range(2):
+            with pytest.raises(InvalidArgument, match="pip install"):
+                handout.next_or_none()
+        assert not handout.is_empty
+    found = [handout.next_or_none() for _ in range(4)]
+    assert [message and message.offset for message in found] == [0, 1, 2, None]
 
 
 # ---------------------------------------------------------------- options

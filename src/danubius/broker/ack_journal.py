@@ -6,12 +6,12 @@ What the journal fails to take goes back to what is gathered: no acknowledgement
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from danubius.ack.core.ranges import RangeSet
 from danubius.broker.events import EVENT_RECORD, RangesAcked, encode_event
 from danubius.broker.tokens import EventToken
-from danubius.model.topic import Durability
+from danubius.errors import TopicDeleted
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,6 +27,9 @@ RETRY_S: Final = 1.0
 """Acknowledgements that the journal failed to take are appended again after this long."""
 
 
+OnDone: TypeAlias = "Callable[[DanubiusError | None], None]"
+
+
 class AckJournal:
     """What all subscriptions of the broker have acknowledged and not yet written down."""
 
@@ -37,6 +40,7 @@ class AckJournal:
         self._loop = loop
         self._interval_s = interval_s
         self._dirty: dict[Subscription, Topic] = {}
+        self._waiting: dict[Subscription, list[OnDone]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:
@@ -49,49 +53,37 @@ class AckJournal:
         self.write()
 
     def write(self) -> None:
-        """Append all that was gathered."""
+        """Append all that was gathered, and answer those who wait for it once it is written."""
         dirty, self._dirty = self._dirty, {}
         for subscription, topic in dirty.items():
-            if not topic.is_deleting:
-                self._append(topic, subscription, None, sync=False)
+            waiting = self._waiting.pop(subscription, [])
+            if topic.is_deleting:
+                _answer(waiting, TopicDeleted(f"topic {topic.name} was deleted"))
+            else:
+                self._append(topic, subscription, waiting)
 
-    def confirm(
-        self,
-        topic: Topic,
-        subscription: Subscription,
-        on_done: Callable[[DanubiusError | None], None],
-    ) -> None:
-        """Answer when every acknowledgement so far is as durable as the topic's messages."""
+    def confirm(self, topic: Topic, subscription: Subscription, on_done: OnDone) -> None:
+        """Answer when every acknowledgement so far is written, with those of others who ask meanwhile.
+
+        Written is enough: an acknowledgement that power loss takes back only brings its message again.
+        """
         if not topic.is_reliable:
             on_done(None)
             return
-        self._dirty.pop(subscription, None)
-        # Without anything new this is a barrier behind what is already on its way.
-        sync = topic.spec.durability is Durability.SYNCED
-        self._append(topic, subscription, on_done, sync=sync)
+        self._waiting.setdefault(subscription, []).append(on_done)
+        self._gather(topic, subscription, [], self._interval_s)
 
-    def _append(
-        self,
-        topic: Topic,
-        subscription: Subscription,
-        on_done: Callable[[DanubiusError | None], None] | None,
-        *,
-        sync: bool,
-    ) -> None:
+    def _append(self, topic: Topic, subscription: Subscription, waiting: list[OnDone]) -> None:
         ranges, subscription.unjournaled = list(subscription.unjournaled), RangeSet()
-
-        def committed() -> None:
-            if on_done is not None:
-                on_done(None)
 
         def failed(error: DanubiusError) -> None:
             self._put_back(topic, subscription, ranges)
-            if on_done is not None:
-                on_done(error)
+            _answer(waiting, error)
 
+        # Without ranges this is a barrier behind what is already on its way.
         event = RangesAcked(topic.id, subscription.id, ranges)
-        token = EventToken(committed, failed)
-        self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=sync)
+        token = EventToken(lambda: _answer(waiting, None), failed)
+        self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=False)
 
     def _put_back(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:
         """These were not written: they are, with all that came since, as soon as the disk takes them."""
@@ -105,3 +97,8 @@ class AckJournal:
         subscription.unjournaled.add_all(ranges)
         if self._timer is None:
             self._timer = self._loop.call_later(delay_s, self._on_timer)
+
+
+def _answer(waiting: list[OnDone], error: DanubiusError | None) -> None:
+    for on_done in waiting:
+        on_done(error)

@@ -28,8 +28,8 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Unsent bytes a connection; above it nothing more is delivered to it and it is not read from."""
     ring_bytes_max: Positive = 16 * MIB
     """What a non-reliable topic holds for consumers that lag; beyond it the oldest is dropped and counted."""
-    ack_journal_interval_ms: Positive = 100
-    """Acknowledgements are gathered this long before they are journaled: what a crash may redeliver."""
+    ack_journal_interval_ms: Positive = 50
+    """Acknowledgements are gathered this long before they are journaled and confirmed: what a crash may redeliver."""
     checkpoint_bytes: Annotated[int, msgspec.Meta(ge=MIB, le=64 * GIB)] = 256 * MIB
     """Journal bytes between checkpoints: bounds restart time, and costs a sync of all ledgers each time."""
     checkpoint_interval_ms: Positive = 60_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Protocol
 
 from danubius.errors import DanubiusError, InvalidArgument, LedgerDamaged
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.broker.broker import Broker
+    from danubius.broker.fetch_gate import FetchGate
     from danubius.broker.peer import Buffer
     from danubius.broker.topic import Topic
     from danubius.ledger.entry import Chunk
@@ -29,12 +31,15 @@ class OnFetched(Protocol):
 class FetchRequest:
     """One fetch from its arrival to its answer."""
 
-    __slots__ = ("_broker", "_command", "_has_waited", "_on_done", "_topic")
+    __slots__ = ("_broker", "_command", "_gate", "_has_waited", "_on_done", "_topic")
 
-    def __init__(self, broker: Broker, topic: Topic, command: Fetch, on_done: OnFetched) -> None:
+    def __init__(
+        self, broker: Broker, topic: Topic, command: Fetch, gate: FetchGate, on_done: OnFetched
+    ) -> None:
         self._broker = broker
         self._topic = topic
         self._command = command
+        self._gate = gate
         self._on_done = on_done
         self._has_waited = False
 
@@ -51,7 +56,18 @@ class FetchRequest:
         if offset >= self._topic.log.end_offset and wait_ms and not self._has_waited:
             self._wait(offset, wait_ms)
         else:
-            self._read(offset, offset)
+            self._enter(offset)
+
+    def _enter(self, offset: int) -> None:
+        """Wait for a turn to read; the turn ends with the answer."""
+        try:
+            self._gate.enter(functools.partial(self._read, offset, offset))
+        except DanubiusError as error:
+            self._on_done(error)
+
+    def _finish(self, result: Fetched | DanubiusError, payload: Sequence[Buffer] = ()) -> None:
+        self._on_done(result, payload)
+        self._gate.leave()
 
     def _wait(self, offset: int, wait_ms: int) -> None:
         self._has_waited = True
@@ -62,7 +78,7 @@ class FetchRequest:
             if not is_answered:
                 is_answered = True
                 timer.cancel()
-                self._read(offset, offset)
+                self._enter(offset)
 
         def expire() -> None:
             # The topic forgets the waiter, or idle readers would pile up on a quiet topic.
@@ -80,7 +96,7 @@ class FetchRequest:
             if isinstance(chunk, LedgerDamaged) and self._command.skip_damaged:
                 self._read(asked, _end_of_damage(chunk, first))
             elif isinstance(chunk, DanubiusError):
-                self._on_done(chunk)
+                self._finish(chunk)
             else:
                 self._answer(first, chunk)
 
@@ -88,13 +104,13 @@ class FetchRequest:
             self._topic.check_open()
             self._topic.log.read(first, min(self._command.bytes_max, FETCH_BYTES_MAX), read)
         except DanubiusError as error:
-            self._on_done(error)
+            self._finish(error)
 
     def _answer(self, first: int, chunk: Chunk) -> None:
         log = self._topic.log
         following = chunk.end if chunk.buffers else first
         self._broker.count_delivered(max(0, following - first), chunk.size)
-        self._on_done(
+        self._finish(
             Fetched(max(first, chunk.first), following, log.start_offset, log.end_offset),
             chunk.buffers,
         )

@@ -5,7 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced, TopicExists
+from danubius.errors import (
+    DanubiusError,
+    InvalidArgument,
+    MessageTooLarge,
+    ProducerFenced,
+    TopicExists,
+)
 from danubius.model.ids import TopicName, parse_name
 from danubius.record.batch import HEADER_BYTES, read_header
 from danubius.wire.commands import Error, OpenProducer, Produced, ProducerClosed, ProducerOpened
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
     from danubius.publish.core.sequencer import Producer
 
 
+EPOCH_MAX: Final = 2**32 - 2
+"""The epoch is a u32 in the batch's header, and the next life must fit too."""
 ONE_RECORD_BYTES_MAX: Final = 128
 """What the columns of a single record add to its payload, key and attributes, rounded up."""
 
@@ -71,7 +79,8 @@ class ProducerHandle:
     def produce(self, batch: memoryview, correlation_id: int) -> None:
         """Publish one batch; the answer goes out when it is as durable as the topic asks."""
         self.topic.check_open()
-        self._broker.pressure.check()
+        if self.topic.is_reliable:
+            self._broker.pressure.check()
         self._check_size(batch)
         header = self.topic.pipeline.publish(
             batch, self.producer, functools.partial(self._answer, correlation_id)
@@ -99,7 +108,7 @@ def open_producer(
     on_failed: Callable[[DanubiusError], None],
 ) -> None:
     """Find or create the topic, then begin or resume the producer's life on it."""
-    name = parse_name("producer", command.name)
+    name = _check_open(command)
 
     def with_topic(topic: Topic | DanubiusError) -> None:
         if isinstance(topic, DanubiusError):
@@ -143,3 +152,11 @@ def _check_dispatch(topic: Topic, command: OpenProducer) -> None:
             f"topic {topic.name} is {topic.spec.dispatch.value}, the producer asked for "
             f"{command.spec.dispatch.value}; open it with dispatch={topic.spec.dispatch.value!r}"
         )
+
+
+def _check_open(command: OpenProducer) -> str:
+    if command.resume_epoch > EPOCH_MAX:
+        raise InvalidArgument(
+            f"resume_epoch is {command.resume_epoch}, at most {EPOCH_MAX} fits a batch"
+        )
+    return parse_name("producer", command.name)

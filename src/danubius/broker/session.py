@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec
 
 from danubius.broker.consuming import ConsumerHandle, check_subscribe, find_subscription
 from danubius.broker.description import describe_topic, summarise_topic
+from danubius.broker.fetch_gate import FetchGate
 from danubius.broker.fetching import FetchRequest
 from danubius.broker.producing import ProducerHandle, open_producer
 from danubius.errors import (
@@ -62,7 +63,7 @@ P = ParamSpec("P")
 HANDLES_MAX: Final = 100_000
 """Producers and consumers open on one connection: room for one producer on each of 100,000 topics."""
 
-LIST_PAGE_MAX: Final = 10_000
+LIST_PAGE_MAX: Final = 1_500
 """Topics in one answer: stays far below the bound of a frame's command part."""
 
 
@@ -80,6 +81,7 @@ class Session:
         """Handles promised to requests that wait for the disk or for another peer."""
         self._next_handle = 1
         self._is_closed = False
+        self._fetch_gate = FetchGate()
         self._is_paused = False
         self._is_writable = True
         self.client = "unknown"
@@ -98,6 +100,7 @@ class Session:
 
     def set_writable(self, *, is_writable: bool) -> None:
         """The connection's send buffer is full, or has room again."""
+        self._fetch_gate.set_open(is_open=is_writable)
         self._is_writable = is_writable
         for consumer in list(self._consumers.values()):
             consumer.set_writable(is_writable=is_writable)
@@ -105,6 +108,7 @@ class Session:
     def close(self) -> None:
         """The connection is gone: others get what this one held."""
         self._is_closed = True
+        self._fetch_gate.close()
         producers, self._producers = self._producers, {}
         consumers, self._consumers = self._consumers, {}
         for producer in producers.values():
@@ -316,7 +320,8 @@ class Session:
                 self._peer.send(result, correlation_id, payload)
 
         topic = self._broker.topic(command.topic)
-        FetchRequest(self._broker, topic, command, self._later(correlation_id, fetched)).start()
+        answer = self._later(correlation_id, fetched)
+        FetchRequest(self._broker, topic, command, self._fetch_gate, answer).start()
 
     # ------------------------------------------------------------ answers
 

@@ -252,7 +252,11 @@ class Shipper:
 
     def on_attached(self, session: Session, reply: ProducerOpened) -> None:
         outbox = self.outbox
-        is_resumed = not self._is_renewing and outbox.producer_epoch == reply.producer_epoch
+        is_resumed = (
+            not self._is_renewing
+            and outbox.producer_epoch == reply.producer_epoch
+            and outbox.producer_id == reply.producer_id
+        )
         self._session = session
         self._produce = Produce(reply.handle)
         self._is_renewing = False
@@ -263,6 +267,8 @@ class Shipper:
                 self._give_up_doubtful()
             self._renew_if_needed()
         else:
+            if self._options.spec.dispatch is Dispatch.NON_RELIABLE:
+                self._give_up_doubtful()
             outbox.opened(reply.producer_id, reply.producer_epoch, reply.next_sequence)
         self._owner.on_progress()
 

@@ -20,6 +20,7 @@ from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
+from danubius.wal.committer import FAILURE_PAUSE_NS
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal
 from danubius.wire.commands import Error, OpenProducer, Produce, ProducerOpened
@@ -144,9 +145,14 @@ class BrokerBench:
 
     def settle(self) -> None:
         """Let the threads work and the loop hear of it until nothing is left to do."""
+        self.broker.acks.write()  # as its timer would
         self.threads.turn(self.clock.monotonic_ns())
-        while self.posted:
-            self.posted.popleft()()
+        while self.posted or self.journal.queued_bytes:
+            if self.posted:
+                self.posted.popleft()()
+            else:
+                # What was appended waits for the end of a pause after failures.
+                self.clock.now_ms += FAILURE_PAUSE_NS // 1_000_000
             if not self.posted:
                 self.threads.turn(self.clock.monotonic_ns())
 

@@ -114,7 +114,12 @@ class Mailbox:
         self._calls.append(call)
         if not self._is_posted:
             self._is_posted = True
-            self._loop.post(self._deliver)
+            try:
+                self._loop.post(self._deliver)
+            except ClientClosed:
+                self._is_posted = False  # the next call is refused as well, and not left lying here
+                self._calls.clear()
+                raise
 
     def _deliver(self) -> None:
         # First the flag: a call that is put from here on is either seen below or posts anew.

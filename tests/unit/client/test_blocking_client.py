@@ -224,3 +224,11 @@ def test_stopping_a_loop_ends_what_runs_on_it_and_refuses_more() -> None:
     with pytest.raises(danubius.ClientClosed):
         loop.post(is_running.clear)
     loop.stop()
+
+
+def test_a_mailbox_of_a_stopped_loop_refuses_every_call(loop_thread: LoopThread) -> None:
+    mailbox = Mailbox(loop_thread)
+    loop_thread.stop()
+    for _ in range(3):
+        with pytest.raises(danubius.ClientClosed):
+            mailbox.put(lambda: None)

@@ -109,7 +109,9 @@ class Worker(Generic[Item]):
         self._inbox.put(item)
         if self._crash is not None:
             # The thread may have looked for leftovers before this one came.
-            self._bury([], self._crash)
+            items = self._leftovers()
+            if items:
+                self._on_crash(items, self._crash)
 
     def try_run(self, items: list[Item], is_quick: Callable[[], bool]) -> bool:
         """Handle items here and now if the worker is idle and `is_quick` agrees; the order of `put` is kept.
@@ -129,7 +131,7 @@ class Worker(Generic[Item]):
         except BaseException as crash:  # as on the thread: nobody may wait for ever
             log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
             self._crash = crash
-            self._bury(items, crash)
+            self._on_crash(items + self._leftovers(), crash)
             return True
         finally:
             self._turn.release()
@@ -165,7 +167,8 @@ class Worker(Generic[Item]):
                 # Whatever it was, a dead thread must not take its items into the grave.
                 log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
                 self._crash = crash
-                self._bury(items, crash)
+                # Without any items too: what the handler keeps to itself has been given up as well.
+                self._on_crash(items + self._leftovers(), crash)
                 return
             if is_last:
                 return
@@ -190,15 +193,15 @@ class Worker(Generic[Item]):
             items.append(item)
         return items, False
 
-    def _bury(self, items: list[Item], crash: BaseException) -> None:
-        """Give up the inbox; safe on two threads at once, as one of them gets each item."""
+    def _leftovers(self) -> list[Item]:
+        """Empty the inbox; safe on two threads at once, as one of them gets each item."""
+        items: list[Item] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 item = self._inbox.get_nowait()
                 if not isinstance(item, _Stop | _Nudge):
                     items.append(item)
-        if items:
-            self._on_crash(items, crash)
+        return items
 
 
 def _seconds_until(wake_ns: int | None) -> float | None:

@@ -30,8 +30,8 @@ QUICK_SYNC_NS_MAX: Final = 500_000
 """Where syncs take longer than this on average, none is done on the loop's thread."""
 _SYNC_WEIGHT: Final = 8
 """The last sync's share in the moving average is one in this many."""
-FAILURE_PAUSE_NS: Final = 100_000_000
-"""After the second failure in a row, and each that follows, the disk is left alone for so long: appends fail at once.
+FAILURE_PAUSE_NS: Final = 50_000_000
+"""After the second failure in a row, and each that follows, the disk is left alone for so long; appends wait.
 Every try takes a new file, and a disk that is full or broken is not helped by more of them."""
 
 log = logging.getLogger(__name__)
@@ -105,6 +105,8 @@ class Committer:
         self._failure: DanubiusError | None = None
         """Why the last group failed; None once one was committed."""
         self._paused_until_ns = 0
+        self._held: list[Entry] = []
+        """What waits for the end of the pause; bounded by those who look at the journal's queued bytes."""
         self._is_quiet = False
         """The loop itself runs this, and will look for reports unasked."""
         self._sync_ns = 0
@@ -117,12 +119,12 @@ class Committer:
         Asked while nobody writes. It is so for a small write without a change of files; with a sync only for a
         lone record on a quick disk: many at once are better off with a thread that syncs while the loop goes on.
         """
-        if size > QUICK_BYTES_MAX or not self._writer.is_quick(size):
+        if size > QUICK_BYTES_MAX or self._held or not self._writer.is_quick(size):
             return False
         return not syncs or (count <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX)
 
     def handle(self, items: list[Turn | Trim | Close], now_ns: int) -> int | None:
-        entries: list[Entry] = []
+        entries = self._held  # the same list: a crash finds in it who waits
         for item in items:
             if isinstance(item, Turn):
                 if item.is_quick:
@@ -132,16 +134,18 @@ class Committer:
                 self._writer.trim(item.position)
                 self._paused_until_ns = 0  # there may be room now
             else:
-                self._paused_until_ns = 0  # the last chance
                 self._commit_all(entries)
                 self._sync_late()
                 self._writer.close()
                 return None
-        self._commit_all(entries)
-        self._keep_interval(now_ns)
         if not self._is_paused():
+            self._commit_all(entries)
+            self._held = []
             self._writer.prepare()
+        self._keep_interval(now_ns)
         self.size_bytes = self._writer.size_bytes
+        if self._held and (self._sync_due_ns is None or self._paused_until_ns < self._sync_due_ns):
+            return self._paused_until_ns
         return self._sync_due_ns
 
     def _handle_quick(self, entries: list[Entry], now_ns: int) -> int | None:
@@ -161,10 +165,12 @@ class Committer:
     def bury(self, items: list[Turn | Trim | Close], crash: BaseException) -> None:
         """A bug ended the thread: nothing more is written, and everyone who waits hears of it."""
         error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
-        turns = [item for item in items if isinstance(item, Turn)]
-        generations = [entry.generation for turn in turns for entry in turn.entries]
-        if generations:
-            self._report(Failed(max(generations), error))
+        entries = list(self._held)
+        for item in items:
+            if isinstance(item, Turn):
+                entries += item.entries
+        if entries:
+            self._report(Failed(max(entry.generation for entry in entries), error))
 
     def _commit_all(self, entries: list[Entry]) -> None:
         first = 0
@@ -180,9 +186,6 @@ class Committer:
     def _commit(self, group: list[Entry]) -> None:
         """One write, at most one sync, one report (two if records before the first sync wait less)."""
         writer = self._writer
-        if self._failure is not None and self._is_paused():
-            self._give_up(group[0].generation, type(self._failure)(self._failure.message))
-            return
         reported = writer.end
         try:
             writer.write(group)
@@ -215,9 +218,6 @@ class Committer:
             # Once: a full disk fails many groups.
             log.warning("the journal could not commit", extra={"error": error.message})
         self._failure = error
-        self._give_up(generation, error)
-
-    def _give_up(self, generation: int, error: DanubiusError) -> None:
         self._failed_generation = generation
         self._counters.failures += 1
         self._report(Failed(generation, error))

@@ -94,6 +94,21 @@ def test_what_was_finished_before_a_crash_is_not_given_up() -> None:
     assert given_up == [3, 4, 5]
 
 
+def test_a_crash_without_items_is_told_too() -> None:
+    told = threading.Event()
+
+    def handle(items: list[int], now_ns: int) -> int:
+        if not items:
+            raise ValueError
+        return now_ns
+
+    worker = Worker[int]("w", handle, on_crash=lambda items, crash: told.set())
+    worker.start()
+    worker.put(1)
+    assert told.wait(5)
+    assert worker.stop()
+
+
 def test_an_idle_worker_lets_the_caller_do_the_work_if_that_is_quick() -> None:
     threads: list[threading.Thread] = []
     worker = Worker[int](

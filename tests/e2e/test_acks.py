@@ -298,3 +298,58 @@ async def test_received_batch_is_columnar(broker: BrokerProcess, topic: str) -> 
         {"y": "2", "z": "ü"},
     ]
     assert payloads(list(batch.messages())) == [b"a", b"", b"c"]
+
+
+async def test_tasks_that_share_a_consumer_leave_nothing_behind(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 500)
+        seen: list[int] = []
+        async with (
+            client.consumer(topic, subscription="s", type="shared", start="earliest") as consumer,
+            asyncio.timeout(20),
+        ):
+
+            async def work() -> None:
+                while len(seen) < 500:
+                    try:
+                        message = await consumer.receive(timeout=0.5)
+                    except TimeoutError:
+                        continue
+                    seen.append(message.offset)
+                    await consumer.ack(message)
+                    await asyncio.sleep(0)
+
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(4):
+                    tasks.create_task(work())
+        assert sorted(seen) == list(range(500))
+        assert await left_over(client, topic, 0) == []
+
+
+async def test_a_cancelled_subscribe_does_not_keep_the_subscription_busy(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await fill(client, topic, 3)
+
+        async def subscribe() -> danubius.Consumer:
+            return await client.consumer(topic, subscription="s", start="earliest")
+
+        for turns in range(8):
+            async with asyncio.TaskGroup() as tasks:
+                opening = tasks.create_task(subscribe())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                opening.cancel()
+            if not opening.cancelled():
+                await opening.result().close()
+        # The last answer may still be under way, and with it what gives its consumer back.
+        async with asyncio.timeout(10):
+            while any(  # noqa: ASYNC110  # another process: there is no event to wait for
+                s.consumers for s in (await client.describe_topic(topic)).subscriptions
+            ):
+                await asyncio.sleep(0.01)
+        async with client.consumer(topic, subscription="s") as consumer:
+            assert len(await take(consumer, 3)) == 3

@@ -78,6 +78,7 @@ def test_produce_lines_of_stdin(broker: BrokerProcess, topic: str) -> None:
 
 
 def test_ctrl_c_stops_a_produce_that_waits_for_stdin(broker: BrokerProcess, topic: str) -> None:
+    run_command("topics", "create", topic, "--url", broker.url)
     with subprocess.Popen(
         [sys.executable, "-m", "danubius", "produce", topic, "--url", broker.url],
         stdin=subprocess.PIPE,

@@ -104,7 +104,9 @@ class Checkpointer:
         broker = self._broker
         if self._is_running or self._ticks < self._retry_tick:
             return False
-        if broker.committed_position - self._last_position >= broker.config.checkpoint_bytes:
+        config, topics = broker.config, len(broker.topics)
+        due_bytes = config.checkpoint_bytes + topics * config.checkpoint_topic_bytes
+        if broker.committed_position - self._last_position >= due_bytes:
             return True
         if broker.journal.is_nearly_full and self._trimmed_position < broker.committed_position:
             # Even if nothing was committed since the last one: its journal is kept for the snapshot before it.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from danubius.model.limits import GIB, MESSAGE_BYTES_MAX, MIB
+from danubius.model.limits import GIB, KIB, MESSAGE_BYTES_MAX, MIB
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -30,8 +30,11 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """What a non-reliable topic holds for consumers that lag; beyond it the oldest is dropped and counted."""
     ack_journal_interval_ms: Positive = 50
     """Acknowledgements are gathered this long before they are journaled and confirmed: what a crash may redeliver."""
-    checkpoint_bytes: Annotated[int, msgspec.Meta(ge=MIB, le=64 * GIB)] = 256 * MIB
-    """Journal bytes between checkpoints: bounds restart time, and costs a sync of all ledgers each time."""
+    checkpoint_bytes: Annotated[int, msgspec.Meta(ge=MIB, le=64 * GIB)] = 64 * MIB
+    """Journal bytes between checkpoints. Less: quicker restarts, and journal files that are used again while the page
+    cache still has them. More: fewer syncs of all ledgers."""
+    checkpoint_topic_bytes: Annotated[int, msgspec.Meta(ge=0, le=MIB)] = 20 * KIB
+    """So many bytes more for every topic, as a checkpoint looks at each of them."""
     checkpoint_interval_ms: Positive = 60_000
     """A checkpoint is also made this long after the last, if anything was journaled."""
     retention_interval_ms: Positive = 10_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import danubius.blocking
 import pytest
 
 import danubius
+import danubius.blocking
 from e2e.traffic import numbered
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -50,6 +50,7 @@ class WorkerPort(Protocol[_Given]):
     def start(self) -> None: ...
     def put(self, item: _Given) -> None: ...
     def try_run(self, items: list[_Given], is_quick: Callable[[], bool]) -> bool: ...
+    def aside(self) -> contextlib.AbstractContextManager[None]: ...
     def stop(self, timeout_s: float = ...) -> bool: ...
 
 
@@ -138,6 +139,16 @@ class Worker(Generic[Item]):
         if wake_ns is not None and (self._wake_ns is None or wake_ns < self._wake_ns):
             self._inbox.put(_NUDGE)  # the thread sleeps longer than the handler wants
         return True
+
+    @contextlib.contextmanager
+    def aside(self) -> Generator[None]:
+        """For the handler on the thread: let `try_run` in meanwhile, as state may change behind its back here only."""
+        assert self.is_current, "only the thread itself can step aside"
+        self._turn.release()
+        try:
+            yield
+        finally:
+            self._turn.acquire()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Handle what was put, then end the thread; False if that takes too long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from danubius.runtime.threads import Item
@@ -34,6 +35,9 @@ class SimWorker(Generic[_Given]):
             self._inbox.append(item)
         else:
             self._on_crash([item], self._crash)
+
+    def aside(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def try_run(
         self,

@@ -6,6 +6,7 @@ loop while the thread is idle; never on both at once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.runtime.clock import Clock
-    from danubius.wal.writer import JournalWriter
+    from danubius.wal.writer import Aside, JournalWriter
 
 QUICK_BYTES_MAX: Final = 32 * KIB
 """Larger groups are never written on the loop's thread."""
@@ -112,6 +113,8 @@ class Committer:
         self._sync_ns = 0
         """How long syncs take, a moving average."""
         self._sync_due_ns: int | None = None
+        self.aside: Aside = contextlib.nullcontext
+        """How to let small writes in while the disk syncs."""
 
     def is_quick(self, count: int, size: int, syncs: int) -> bool:
         """Whether a group takes less time than handing it to the thread and back.
@@ -238,20 +241,21 @@ class Committer:
         elif self._sync_due_ns is None:
             self._sync_due_ns = now_ns + self._sync_interval_ns
         elif now_ns >= self._sync_due_ns:
-            is_synced = self._sync_late()
+            is_synced = self._sync_late() and self._writer.durable == self._writer.end
             self._sync_due_ns = None if is_synced else now_ns + self._sync_interval_ns
 
-    def _sync(self) -> None:
+    def _sync(self, aside: Aside = contextlib.nullcontext) -> None:
         started_ns = self._clock.monotonic_ns()
         self._counters.syncs += 1
-        self._writer.sync()
+        self._writer.sync(aside)
         took_ns = self._clock.monotonic_ns() - started_ns
         self._counters.sync_ns += took_ns
         self._sync_ns += (took_ns - self._sync_ns) // _SYNC_WEIGHT
 
     def _sync_late(self) -> bool:
+        """Nobody waits for this one, so it must not keep anyone waiting: small writes go on meanwhile."""
         try:
-            self._sync()
+            self._sync(self.aside)
         except DanubiusError as error:
             self._counters.failures += 1
             log.warning("the journal could not sync", extra={"error": error.message})

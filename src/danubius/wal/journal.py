@@ -149,6 +149,7 @@ class Journal:
             self._clock,
         )
         self._worker = self._spawn("journal", self._committer.handle, on_crash=self._committer.bury)
+        self._committer.aside = self._worker.aside
         self._worker.start()
         # Trims nothing, but lets the thread get the first file ready before the first append.
         self._worker.put(Trim(0))

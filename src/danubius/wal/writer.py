@@ -14,7 +14,7 @@ Owned by the journal thread; every method may block and raise StorageFull or Sto
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -32,11 +32,12 @@ from danubius.wal.core.format import (
 from danubius.wal.core.recovery import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from danubius.wal.config import JournalConfig
     from danubius.wal.segments import Segment, Segments
 
+Aside: TypeAlias = "Callable[[], contextlib.AbstractContextManager[None]]"
 _ZEROS: Final = bytes(1024 * 1024)
 _LARGE_GROUP: Final = 16
 """A group of at least this part of fill_bytes pays for its own allocation: filling doubles bytes."""
@@ -126,21 +127,26 @@ class JournalWriter:
         if size < self._config.fill_bytes // _LARGE_GROUP:
             self._fill_ahead(segment)
 
-    def sync(self) -> None:
-        """Make everything written durable."""
+    def sync(self, aside: Aside = contextlib.nullcontext) -> None:
+        """Make everything written so far durable; small writes may go on `aside` while the disk works."""
         if self._durable == self._end:
             return
         segment = self._segment or self._open_next()
+        end = self._end
         try:
-            segment.file.datasync()
+            with aside():
+                segment.file.datasync()
         except DanubiusError:
             # The kernel may have dropped the pages and call the next sync a success.
             segment.is_suspect = True
             self._leave()
             self._is_shaken = True
             raise
-        self._durable = self._end
-        self._is_shaken = False
+        self._durable = max(self._durable, end)
+        if (
+            self._segment is segment
+        ):  # otherwise a write failed aside, and the new file must be synced first
+            self._is_shaken = False
 
     def rewind(self, position: int) -> None:
         """Take back what was written behind `position`; it never happened."""

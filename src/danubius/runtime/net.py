@@ -250,7 +250,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._on_connected()
         self.flush()
         if self._pauses:
-            # uvloop starts to read after this call, whatever was said in it.
+            # Loops start to read after this call, and not all remember what was said in it.
             self._loop.call_soon(self._pause_late)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -307,6 +307,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
 
     def _pause_late(self) -> None:
         if self._pauses and not self._is_closing and self._transport is not None:
+            # Older asyncio takes itself for paused while it reads: only this order reaches the selector.
+            self._transport.resume_reading()
             self._transport.pause_reading()
 
     def _drain(self) -> DanubiusError | None:

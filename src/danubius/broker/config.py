@@ -24,8 +24,6 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """A connection must say HELLO within this time."""
     publish_queue_bytes_max: Positive = 32 * MIB
     """Bytes on their way to the disk; above it publishing connections are not read from until half of it is written."""
-    write_buffer_bytes_max: Positive = 4 * MIB
-    """Unsent bytes a connection; above it nothing more is delivered to it and it is not read from."""
     ring_bytes_max: Positive = 16 * MIB
     """What a non-reliable topic holds for consumers that lag; beyond it the oldest is dropped and counted."""
     ack_journal_interval_ms: Positive = 50

@@ -151,5 +151,30 @@ def test_whether_it_is_quick_is_asked_only_while_the_thread_does_nothing() -> No
     assert worker.stop()
 
 
+def test_a_handler_that_steps_aside_lets_the_caller_work_meanwhile() -> None:
+    is_aside = threading.Event()
+    may_go_on = threading.Event()
+    seen: list[tuple[list[int], bool]] = []
+
+    def handle(items: list[int], now_ns: int) -> int | None:
+        seen.append((items, worker.is_current))
+        if items == [1]:
+            return now_ns  # called again at once, with nothing put that was not handled
+        if worker.is_current and not may_go_on.is_set():
+            with worker.aside():
+                is_aside.set()
+                assert may_go_on.wait(5)
+        return None
+
+    worker = Worker[int]("w", handle, on_crash=never)
+    worker.start()
+    worker.put(1)
+    assert is_aside.wait(5)
+    assert worker.try_run([2], lambda: True)
+    may_go_on.set()
+    assert worker.stop()
+    assert seen == [([1], True), ([], True), ([2], False)]
+
+
 def test_stop_without_start_is_fine() -> None:
     assert Worker[int]("w", lambda items, _: None, on_crash=never).stop()

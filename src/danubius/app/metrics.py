@@ -114,11 +114,19 @@ def _topics(topics: list[Topic]) -> Iterable[Metric]:
     producers = GaugeMetricFamily(
         "danubius_topic_producers", "Producers attached.", labels=["topic"]
     )
+    # Subscriptions of a non-reliable topic come and go with their series; what was lost stays here.
+    dropped = CounterMetricFamily(
+        "danubius_topic_dropped_messages",
+        "Messages lost to slow or absent consumers of non-reliable topics.",
+        labels=["topic"],
+    )
     for topic in topics:
         ends.add_metric([topic.name], topic.log.end_offset)
         sizes.add_metric([topic.name], topic.stored_bytes)
         producers.add_metric([topic.name], len(topic.attached))
-    return ends, sizes, producers
+        if not topic.is_reliable:
+            dropped.add_metric([topic.name], topic.dropped)
+    return ends, sizes, producers, dropped
 
 
 def _subscriptions(topics: list[Topic]) -> Iterable[Metric]:

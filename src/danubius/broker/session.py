@@ -114,7 +114,7 @@ class Session:
         for producer in producers.values():
             producer.detach()
         for consumer in consumers.values():
-            consumer.detach()
+            _detach(consumer)
 
     def resume_publishing(self) -> None:
         self._is_paused = False
@@ -239,11 +239,21 @@ class Session:
         topic = self._broker.topic(command.topic)
         handle = self._reserve_handle()
 
+        def find() -> None:
+            find_subscription(
+                self._broker, topic, command, self._later(correlation_id, found, handle)
+            )
+
         def found(subscription: Subscription | DanubiusError) -> None:
             if self._is_closed:
                 return
             if isinstance(subscription, DanubiusError):
                 self._fail(correlation_id, subscription)
+                return
+            if not topic.hosts(subscription):
+                # Its last consumer went while another peer was asked, and the topic has forgotten it.
+                self._opening.add(handle)
+                find()
                 return
             consumer = ConsumerHandle(self._broker, self._peer, command, topic, subscription)
             self._consumers[handle] = consumer
@@ -253,9 +263,7 @@ class Session:
             self._peer.send(Subscribed(handle, consumer.is_active), correlation_id)
 
         with self._promising(handle):
-            find_subscription(
-                self._broker, topic, command, self._later(correlation_id, found, handle)
-            )
+            find()
 
     def _flow(self, command: Flow, _correlation_id: int) -> None:
         if command.messages < 0 or command.bytes < 0:
@@ -306,11 +314,13 @@ class Session:
     def _close_consumer(self, command: CloseConsumer, correlation_id: int) -> None:
         consumer = self._consumers.pop(command.handle, None)
         if consumer is not None:
-            consumer.detach()
+            _detach(consumer)
         self._finish(correlation_id, None)
 
     def _forget_consumer(self, handle: int) -> None:
-        self._consumers.pop(handle, None)
+        consumer = self._consumers.pop(handle, None)
+        if consumer is not None:
+            consumer.topic.release(consumer.subscription)
 
     def _fetch(self, command: Fetch, correlation_id: int) -> None:
         def fetched(result: Fetched | DanubiusError, payload: Sequence[Buffer] = ()) -> None:
@@ -391,3 +401,8 @@ class Session:
         CloseConsumer: _close_consumer,
         Fetch: _fetch,
     }
+
+
+def _detach(consumer: ConsumerHandle) -> None:
+    consumer.detach()
+    consumer.topic.release(consumer.subscription)

@@ -77,15 +77,14 @@ class Subscription:
     def join(self, consumer: ConsumerOutlet) -> None:
         """Add a consumer; one of the same name gives way."""
         assert self.pump is not None
-        for other in list(self.consumers.values()):
-            if other.name == consumer.name:
-                self.leave(other.consumer_id)
-                other.end(
-                    ConsumerReplaced(
-                        f"another consumer named {consumer.name!r} joined {self.name!r}"
-                    )
-                )
+        namesakes = [other for other in self.consumers.values() if other.name == consumer.name]
+        # It is there before they go: a subscription that is left by all may be forgotten.
         self.consumers[consumer.consumer_id] = consumer
+        for other in namesakes:
+            self.leave(other.consumer_id)
+            other.end(
+                ConsumerReplaced(f"another consumer named {consumer.name!r} joined {self.name!r}")
+            )
         self.pump.join(
             consumer.consumer_id,
             consumer.name,
@@ -95,14 +94,19 @@ class Subscription:
         )
 
     def leave(self, consumer_id: ConsumerId) -> None:
-        assert self.pump is not None
         if self.consumers.pop(consumer_id, None) is not None:
+            assert self.pump is not None
             self.pump.leave(consumer_id)
 
     def end(self, error: DanubiusError) -> None:
         """The topic or the subscription is gone."""
         consumers, self.consumers = self.consumers, {}
-        if self.pump is not None:
-            self.pump.close()
+        self.stop()
         for consumer in consumers.values():
             consumer.end(error)
+
+    def stop(self) -> None:
+        """Deliver nothing more; a pump holds timers."""
+        if self.pump is not None:
+            self.pump.close()
+            self.pump = None

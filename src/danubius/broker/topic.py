@@ -32,6 +32,8 @@ class Topic:
     """State of one topic; all of it on the loop thread."""
 
     __slots__ = (
+        "_dropped_before",
+        "_notified_end",
         "attached",
         "created_ms",
         "id",
@@ -63,6 +65,9 @@ class Topic:
         self.waiters: list[Callable[[], None]] = []
         """Called once, at the next growth of the log or its end."""
         self.is_deleting = False
+        self._notified_end = log.end_offset
+        self._dropped_before = 0
+        """What was lost to subscriptions that are forgotten, and while there was none."""
 
     @property
     def is_reliable(self) -> bool:
@@ -72,6 +77,11 @@ class Topic:
     def stored_bytes(self) -> int:
         return self.log.stored_bytes if isinstance(self.log, ManagedLedger) else 0
 
+    @property
+    def dropped(self) -> int:
+        """Messages of a non-reliable topic that went by slow or absent consumers; never falls."""
+        return self._dropped_before + sum(s.dropped for s in self.subscriptions.values())
+
     def check_open(self) -> None:
         if self.is_deleting:
             raise TopicDeleted(f"topic {self.name} is being deleted")
@@ -79,10 +89,27 @@ class Topic:
     def notify(self) -> None:
         """The log has grown: everyone who waits may look."""
         end = self.log.end_offset
-        for subscription in self.subscriptions.values():
+        if not self.subscriptions and not self.is_reliable:
+            self._dropped_before += end - self._notified_end
+        self._notified_end = end
+        for subscription in list(self.subscriptions.values()):
             if subscription.pump is not None:
                 subscription.pump.extended(end)
         self.wake_waiters()
+
+    def hosts(self, subscription: Subscription) -> bool:
+        return self.subscriptions.get(subscription.name) is subscription
+
+    def release(self, subscription: Subscription) -> None:
+        """A consumer has left it. Without any, a non-reliable topic owes it nothing and forgets it.
+
+        At once: names that are used for a moment must not pile up, and whoever comes back starts at the end anyway.
+        """
+        if self.is_reliable or subscription.consumers or not self.hosts(subscription):
+            return
+        del self.subscriptions[subscription.name]
+        self._dropped_before += subscription.dropped
+        subscription.stop()
 
     def wake_waiters(self) -> None:
         if self.waiters:
@@ -126,6 +153,6 @@ class Topic:
         for attached in list(self.attached.values()):
             attached.end(error)
         self.attached.clear()
-        for subscription in self.subscriptions.values():
+        for subscription in list(self.subscriptions.values()):
             subscription.end(error)
         self.wake_waiters()

@@ -91,6 +91,13 @@ def health(broker: BrokerProcess) -> int:
             return error.code
 
 
+async def eventually_healthy(broker: BrokerProcess) -> None:
+    """What failed is tried again about once a second: health follows a moment behind the disk."""
+    async with asyncio.timeout(15.0):
+        while await asyncio.to_thread(health, broker) != 200:
+            await asyncio.sleep(0.05)
+
+
 class Impatient:
     """A producer without retries, which sees the broker's own answers."""
 
@@ -187,6 +194,20 @@ async def test_many_refused_publishes_leave_no_debt(start_broker: StartBroker, t
                 await raw.refused(STORAGE_FAILED)
         await raw.accepted()
         await raw.accepted()
+
+
+async def test_health_recovers_by_itself(start_broker: StartBroker, topic: str) -> None:
+    """Nobody publishes any more: the broker finds out alone, and restarts over what it wrote for that."""
+    broker = start_broker()
+    async with impatient(broker, topic) as raw:
+        with failing_writes(broker):
+            await raw.refused(STORAGE_FAILED)
+            assert await asyncio.to_thread(health, broker) == 503
+    await eventually_healthy(broker)
+    broker.kill()
+    broker.start()
+    async with danubius.connect(broker.url) as client:
+        assert len(await read_all(client, f"{topic}-impatient")) == 1
 
 
 @pytest.mark.timeout(90)

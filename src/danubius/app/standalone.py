@@ -8,6 +8,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from danubius.app.journal_probe import JournalProbe
 from danubius.app.metrics import Metrics
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
@@ -115,6 +116,9 @@ class Standalone:
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
+        probe = JournalProbe(self.broker)
+        probe.start()
+        self._running.callback(probe.stop)
         # Before anyone is served, or a broker that dies young again and again would pile up journal files.
         await self._checkpoint()
 

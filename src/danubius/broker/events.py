@@ -96,6 +96,9 @@ Event = (
     | LogTrimmed
 )
 
+BARRIER: Final = RangesAcked(0, 0, [])
+"""A fact about nothing, to find out whether the journal takes one; no topic has the number 0."""
+
 _decoder: Final = msgspec.msgpack.Decoder(Event)
 _encoder: Final = msgspec.msgpack.Encoder()
 

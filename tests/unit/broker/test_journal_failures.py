@@ -1,15 +1,16 @@
-"""A journal that fails, as the log tells it: when it began and when it was over."""
+"""A journal that fails: when it began and when it was over, whether or not anybody publishes meanwhile."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from danubius.app.journal_probe import JournalProbe
+from danubius.broker.events import BARRIER, decode_event
 from danubius.model.topic import TopicSpec
 from danubius.wire.commands import CreateTopic, Done, Error
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_a_failing_journal_is_logged_once_until_it_works_again(
@@ -35,3 +36,45 @@ async def test_a_failing_journal_is_logged_once_until_it_works_again(
         ("ERROR", "journal failed"),
         ("INFO", "journal works again"),
     ] * 2
+
+
+@pytest.fixture
+def failed(bench: Any) -> Any:
+    """A broker whose journal has failed, on a disk that works again."""
+    bench.files.fail("write", times=100)
+    assert isinstance(bench.connect().call(CreateTopic("/default/t", TopicSpec())), Error)
+    bench.files.heal()
+    assert bench.broker.journal_failure is not None
+    return bench
+
+
+async def test_a_journal_that_nobody_uses_is_found_to_work_again(failed: Any) -> None:
+    JournalProbe(failed.broker).look()
+    failed.settle()
+    assert failed.broker.journal_failure is None
+    assert [decode_event(record.body) for record in failed.recover_journal()] == [BARRIER]
+
+
+async def test_a_probe_of_a_disk_that_still_fails_changes_nothing_and_is_repeated(
+    failed: Any,
+) -> None:
+    probe = JournalProbe(failed.broker)
+    failed.files.fail("write", times=100)
+    for _ in range(3):
+        probe.look()
+        failed.settle()
+        assert failed.broker.journal_failure is not None
+    failed.files.heal()
+    probe.look()
+    failed.settle()
+    assert failed.broker.journal_failure is None
+
+
+async def test_there_is_one_probe_at_a_time_and_none_of_a_journal_that_works(failed: Any) -> None:
+    probe = JournalProbe(failed.broker)
+    probe.look()
+    probe.look()
+    failed.settle()
+    probe.look()
+    failed.settle()
+    assert len(failed.recover_journal()) == 1

@@ -1,0 +1,50 @@
+"""Whether a journal that failed works again, although nobody appends to it.
+
+A failure is over when an append succeeds. With no producer left to try, nothing would: so from the failure on, one
+append that means nothing is made every second, one at a time, until one is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from danubius.broker.events import BARRIER
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from danubius.broker.broker import Broker
+    from danubius.errors import DanubiusError
+
+INTERVAL_S: Final = 1.0
+
+
+class JournalProbe:
+    """Ticks on the loop; costs nothing while the journal works."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_under_way = False
+
+    def start(self) -> None:
+        self._timer = self._broker.loop.call_later(INTERVAL_S, self._tick)
+
+    def stop(self) -> None:
+        """Before the journal is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def look(self) -> None:
+        """Append, if the journal's last word was a failure; the broker hears how it went as with any append."""
+        if self._broker.journal_failure is None or self._is_under_way:
+            return
+        self._is_under_way = True
+        self._broker.journal_event(0, BARRIER, self._answered, self._answered)
+
+    def _tick(self) -> None:
+        self.look()
+        self.start()
+
+    def _answered(self, _error: DanubiusError | None = None) -> None:
+        self._is_under_way = False

@@ -96,7 +96,13 @@ class Session:
             else:
                 self._HANDLERS[type(command)](self, command, correlation_id)
         except DanubiusError as error:
-            self._fail(correlation_id, error)
+            if correlation_id or type(command) is Hello:
+                self._fail(correlation_id, error)
+            else:
+                # Nobody waits for it: the answer says what it is about, and that the connection lives on.
+                handle: int = getattr(command, "handle", 0)
+                answer = Error(error.code, error.message, error.retry, command.opcode, handle)
+                self._peer.send(answer)
 
     def set_writable(self, *, is_writable: bool) -> None:
         """The connection's send buffer is full, or has room again."""

@@ -112,12 +112,20 @@ class Pong(Command, frozen=True):
 
 
 class Error(Command, frozen=True):
-    """The request with this correlation id failed; with correlation id 0 the connection is about to be closed."""
+    """The request with this correlation id failed.
+
+    With correlation id 0 and `about`, a command that nobody waits for failed, and the connection lives on; without
+    `about`, the connection is about to be closed.
+    """
 
     opcode = Opcode.ERROR
     code: Count
     message: str
     retry: Count
+    about: Count = 0
+    """The opcode of the command that failed, if it had no correlation id."""
+    handle: Handle = 0
+    """The producer or consumer which that command named."""
 
 
 class Done(Command, frozen=True):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from danubius.broker import session
 from danubius.errors import (
     InvalidArgument,
     SubscriptionTypeMismatch,
     TopicDeleted,
     TopicExists,
+    TopicNotFound,
+    UnsupportedVersion,
 )
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Dispatch, Durability, TopicSpec
 from danubius.wire.commands import (
+    Ack,
     CloseConsumer,
     CloseProducer,
     CreateTopic,
@@ -22,6 +27,10 @@ from danubius.wire.commands import (
     Done,
     Error,
     Flow,
+    Hello,
+    Lookup,
+    Nack,
+    Opcode,
     OpenProducer,
     ProducerOpened,
     Subscribe,
@@ -29,7 +38,7 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
-    import pytest
+    from danubius.wire.commands import AnyCommand
 
 TOPIC = "/default/orders"
 
@@ -159,3 +168,33 @@ async def test_a_consumer_on_a_full_connection_gets_nothing_until_it_drains(benc
     assert peer.told(Deliver) == []
     peer.session.set_writable(is_writable=True)
     assert [one.messages for one in peer.told(Deliver)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("command", "opcode", "code"),
+    [
+        (Ack(7, [(0, 1), (3, 3)]), Opcode.ACK, InvalidArgument.code),
+        (Nack(7, [(3, 2)]), Opcode.NACK, InvalidArgument.code),
+        (Flow(7, -1, 0), Opcode.FLOW, InvalidArgument.code),
+        (Lookup("/default/none"), Opcode.LOOKUP, TopicNotFound.code),
+    ],
+)
+async def test_a_command_that_nobody_waits_for_is_named_when_it_fails(
+    bench: Any, command: AnyCommand, opcode: Opcode, code: int
+) -> None:
+    peer = bench.connect()
+    peer.session.handle(command, 0, memoryview(b""))
+    [error] = peer.told(Error)
+    assert (error.code, error.about, error.handle) == (code, opcode, getattr(command, "handle", 0))
+
+
+async def test_an_awaited_command_is_named_by_its_number_alone(bench: Any) -> None:
+    refused = bench.connect().call(Ack(7, [(3, 3)]))
+    assert (refused.code, refused.about, refused.handle) == (InvalidArgument.code, 0, 0)
+
+
+async def test_a_refused_hello_is_about_the_connection(bench: Any) -> None:
+    peer = bench.connect()
+    peer.session.handle(Hello(99, 99, "from the future"), 0, memoryview(b""))
+    [error] = peer.told(Error)
+    assert (error.code, error.about) == (UnsupportedVersion.code, 0)

@@ -225,7 +225,7 @@ class LedgerDamaged(DanubiusError):
         self.first = first
         """First offset of the damaged range."""
         self.end = end
-        """First offset behind it."""
+        """First offset behind it: where to go on to skip it. 0 if the range is not known."""
 
 
 # ---------------------------------------------------------------- 7xx the data directory
@@ -266,11 +266,13 @@ def _leaves(cls: type[DanubiusError]) -> list[type[DanubiusError]]:
 _BY_CODE: dict[int, type[DanubiusError]] = {leaf.code: leaf for leaf in _leaves(DanubiusError)}
 
 
-def error_from_code(code: int, message: str) -> DanubiusError:
-    """Build the leaf for a code that came over the wire."""
+def error_from_code(code: int, message: str, first: int = 0, end: int = 0) -> DanubiusError:
+    """Build the leaf for a code that came over the wire, with the offsets [first, end) if it is about some."""
     leaf = _BY_CODE.get(code)
     if leaf is None:
         return UnknownError(f"{message} (error code {code})")
+    if issubclass(leaf, LedgerDamaged):
+        return leaf(message, first, end)
     return leaf(message)
 
 

@@ -15,6 +15,7 @@ from danubius.errors import (
     DanubiusError,
     HandleNotFound,
     InvalidArgument,
+    LedgerDamaged,
 )
 from danubius.model.limits import FRAME_BYTES_MAX
 from danubius.wire.commands import (
@@ -101,8 +102,7 @@ class Session:
             else:
                 # Nobody waits for it: the answer says what it is about, and that the connection lives on.
                 handle: int = getattr(command, "handle", 0)
-                answer = Error(error.code, error.message, error.retry, command.opcode, handle)
-                self._peer.send(answer)
+                self._peer.send(_error_frame(error, command.opcode, handle))
 
     def set_writable(self, *, is_writable: bool) -> None:
         """The connection's send buffer is full, or has room again."""
@@ -385,7 +385,7 @@ class Session:
             self._peer.send(Done(), correlation_id)
 
     def _fail(self, correlation_id: int, error: DanubiusError) -> None:
-        self._peer.send(Error(error.code, error.message, error.retry), correlation_id)
+        self._peer.send(_error_frame(error), correlation_id)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Session, Any, int], None]]] = {
         Hello: _hello,
@@ -412,3 +412,8 @@ class Session:
 def _detach(consumer: ConsumerHandle) -> None:
     consumer.detach()
     consumer.topic.release(consumer.subscription)
+
+
+def _error_frame(error: DanubiusError, about: int = 0, handle: int = 0) -> Error:
+    first, end = (error.first, error.end) if isinstance(error, LedgerDamaged) else (0, 0)
+    return Error(error.code, error.message, error.retry, about, handle, first, end)

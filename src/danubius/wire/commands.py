@@ -126,6 +126,9 @@ class Error(Command, frozen=True):
     """The opcode of the command that failed, if it had no correlation id."""
     handle: Handle = 0
     """The producer or consumer which that command named."""
+    first: Count = 0
+    end: Count = 0
+    """The offsets [first, end) that the error is about: a damaged range. To skip it, go on at `end`."""
 
 
 class Done(Command, frozen=True):

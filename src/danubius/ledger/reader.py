@@ -20,7 +20,12 @@ from danubius.ledger.core.damage import (
     run_of,
     seek_batch,
 )
-from danubius.ledger.core.format import FILE_HEADER_BYTES, BlockRow
+from danubius.ledger.core.format import (
+    FILE_HEADER_BYTES,
+    INDEX_ROW_BYTES,
+    BlockRow,
+    decode_rows,
+)
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import Buffer, Chunk
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
@@ -132,42 +137,75 @@ def find_time_on_disk(
 def load_index(
     store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
 ) -> BlockIndex:
-    """The index of a sealed ledger, from its file or, if that is damaged, from the ledger itself."""
+    """The index of a sealed ledger, from its file; from its first bad row on, from the ledger itself."""
+    stored = store.read_index(ref, 0, meta.index_entries)
     try:
-        return parse_index(store.read_index(ref, 0, meta.index_entries), meta)
+        return parse_index(stored, meta)
     except LedgerDamaged as error:
+        kept = _sound_prefix(stored, meta)
         log.warning(
             "ledger index is damaged and will be rebuilt",
-            extra={"topic_id": ref.topic_id, "ledger_id": ref.ledger_id, "error": error.message},
+            extra={
+                "topic_id": ref.topic_id,
+                "ledger_id": ref.ledger_id,
+                "kept_rows": len(kept),
+                "error": error.message,
+            },
         )
-        return rebuild_index(store, ref, meta, block_bytes)
+        return rebuild_index(store, ref, meta, block_bytes, kept)
+
+
+def _sound_prefix(data: bytes, meta: LedgerMeta) -> list[BlockRow]:
+    """The rows before the first that fails its checksum or does not follow its predecessor.
+
+    They are as good as those of an intact index: each has a checksum of its own, and the first starts the ledger.
+    """
+    rows: list[BlockRow] = []
+    offset, position = meta.base_offset, FILE_HEADER_BYTES
+    for at in range(0, len(data) - INDEX_ROW_BYTES + 1, INDEX_ROW_BYTES):
+        try:
+            [row] = decode_rows(data[at : at + INDEX_ROW_BYTES])
+        except LedgerDamaged:
+            break
+        is_next = row.base_offset == offset and row.position == position and row.records > 0
+        offset, position = row.end_offset, row.position + row.size
+        if not is_next or offset > meta.end_offset or position > meta.data_bytes:
+            break
+        rows.append(row)
+    return rows
 
 
 def rebuild_index(
-    store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
+    store: LedgerStore,
+    ref: LedgerRef,
+    meta: LedgerMeta,
+    block_bytes: int,
+    kept: Sequence[BlockRow] = (),
 ) -> BlockIndex:
-    """Scan a ledger for sound batches and index them. Damaged ranges become gaps."""
+    """Scan a ledger behind the rows that are kept for sound batches and index them. Damaged ranges become gaps."""
+    start, first = FILE_HEADER_BYTES, meta.base_offset
+    if kept:
+        start, first = kept[-1].position + kept[-1].size, kept[-1].end_offset
     rows: dict[int, BlockRow] = {}
     runs: list[Run] = []
-    for found in _scan(store, ref, meta, block_bytes):
+    for found in _scan(store, ref, start, meta.data_bytes, block_bytes):
         if isinstance(found, BlockRow):
             rows[found.position] = found
             stop = found.position + found.size
             runs.append(Run(found.position, stop, found.base_offset, found.end_offset, True))
         else:
             runs.append(found)
-    span = Span(FILE_HEADER_BYTES, meta.data_bytes, meta.base_offset, meta.end_offset)
-    return BlockIndex(rows[run.start] for run in confirm(runs, span))
+    span = Span(start, meta.data_bytes, first, meta.end_offset)
+    return BlockIndex([*kept, *(rows[run.start] for run in confirm(runs, span))])
 
 
 def _scan(
-    store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
+    store: LedgerStore, ref: LedgerRef, position: int, stop: int, block_bytes: int
 ) -> Iterator[BlockRow | Run]:
     """Blocks of sound batches, whose offsets are still to be confirmed, and the batches that are not sound."""
-    position = FILE_HEADER_BYTES
-    while position < meta.data_bytes:
-        data = store.read(ref, position, min(SCAN_BYTES, meta.data_bytes - position))
-        is_last = len(data) < SCAN_BYTES or position + len(data) >= meta.data_bytes
+    while position < stop:
+        data = store.read(ref, position, min(SCAN_BYTES, stop - position))
+        is_last = len(data) < SCAN_BYTES or position + len(data) >= stop
         group: list[Found] = []
         done = 0
         for found in find_batches(data, goes_on=not is_last):

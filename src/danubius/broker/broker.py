@@ -115,7 +115,8 @@ class Broker:
             token.committed()
         self.committed_position = end_position
         self._notify_touched()
-        self.pressure.relieve()
+        if self.pressure.holds_any:
+            self.pressure.relieve()
         self.is_committing = False
         self.on_answered()
 
@@ -137,10 +138,6 @@ class Broker:
     ) -> None:
         token = EventToken(on_committed, on_failed)
         self.journal.append(EVENT_RECORD, topic_id, encode_event(event), token, sync=True)
-
-    def count_published(self, messages: int, size: int) -> None:
-        self.messages_in += messages
-        self.bytes_in += size
 
     def count_delivered(self, messages: int, size: int) -> None:
         self.messages_out += messages

@@ -38,6 +38,11 @@ class PublishPressure:
     def is_high(self) -> bool:
         return self._journal.queued_bytes > self._queue_bytes_max or self._ledgers.is_congested
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether somebody waits for relief."""
+        return bool(self._paused)
+
     def pause(self, publisher: Publisher) -> None:
         """Resume this one when there is room."""
         self._paused.add(publisher)

@@ -78,14 +78,18 @@ class ProducerHandle:
 
     def produce(self, batch: memoryview, correlation_id: int) -> None:
         """Publish one batch; the answer goes out when it is as durable as the topic asks."""
-        self.topic.check_open()
-        if self.topic.is_reliable:
-            self._broker.pressure.check()
-        self._check_size(batch)
-        header = self.topic.pipeline.publish(
+        topic, broker = self.topic, self._broker
+        if topic.is_deleting:
+            topic.check_open()
+        if topic.is_reliable:
+            broker.pressure.check()
+        if len(batch) > broker.config.message_bytes_max:
+            self._check_size(batch)
+        header = topic.pipeline.publish(
             batch, self.producer, functools.partial(self._answer, correlation_id)
         )
-        self._broker.count_published(header.count, header.length)
+        broker.messages_in += header.count
+        broker.bytes_in += header.length
 
     def _check_size(self, batch: memoryview) -> None:
         # The limit is for one message; a batch of several has the frame's own limit.
@@ -95,10 +99,10 @@ class ProducerHandle:
             raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
 
     def _answer(self, correlation_id: int, result: Offset | DanubiusError) -> None:
-        if isinstance(result, DanubiusError):
-            self._peer.send(Error(result.code, result.message, result.retry), correlation_id)
-        else:
+        if isinstance(result, int):
             self._peer.send(Produced(result), correlation_id)
+        else:
+            self._peer.send(Error(result.code, result.message, result.retry), correlation_id)
 
 
 def open_producer(

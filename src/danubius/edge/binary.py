@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.broker.session import Session
 from danubius.errors import DanubiusError, TooManyConnections
+from danubius.runtime.busy_poll import BusyPoll
 from danubius.runtime.net import StreamProtocol, listen
 from danubius.wire.commands import Error, Goodbye, Opcode, Ping, Pong
 from danubius.wire.connection import Connection
@@ -29,6 +30,8 @@ KEEPALIVE_CHECKS: Final = 2
 SILENCES_MAX: Final = 3
 """Keepalive intervals of silence after which a connection is cut off."""
 
+_OPEN: Final = ConnectionState.OPEN  # looked up for every frame
+
 log = logging.getLogger(__name__)
 
 
@@ -47,9 +50,7 @@ class BinaryConnection:
             self._received,
             on_closed=self._closed,
             on_protocol_error=self._refused,
-            # All frames of this read are handled: what they published can go to the journal now, and if it is
-            # written at once, its answers leave together with the others.
-            on_batch_end=edge.broker.journal.release,
+            on_batch_end=edge.read_ended,
             on_pause_writing=self._writing_paused,
             on_resume_writing=self._writing_resumed,
             on_connected=self._connected,
@@ -64,12 +65,13 @@ class BinaryConnection:
     def send(
         self, command: AnyCommand, correlation_id: int = 0, payload: Sequence[Buffer] = ()
     ) -> None:
-        if self.protocol.is_closing:
+        protocol = self.protocol
+        if protocol.is_closing:
             return
         try:
-            self.protocol.write(self._wire.send(command, correlation_id, payload))
+            protocol.write(self._wire.send(command, correlation_id, payload))
             if self._edge.broker.is_committing:
-                self._edge.written.append(self.protocol)
+                self._edge.written.append(protocol)
         except DanubiusError as error:
             # Only an oversized answer can come here; a request must not wait for ever.
             log.warning("answer not sent", extra={"peer": self.address, "error": str(error)})
@@ -116,7 +118,7 @@ class BinaryConnection:
             return
         self._edge.broker.journal.hold()
         self._session.handle(frame.command, frame.correlation_id, frame.payload)
-        if self._wire.state is not ConnectionState.OPEN:
+        if self._wire.state is not _OPEN:
             # Goodbye was said, or Hello was refused and the answer says why.
             self.protocol.close()
 
@@ -182,6 +184,7 @@ class BinaryEdge:
         self.written: list[StreamProtocol[Frame]] = []
         """Connections that were written to during the commit under way."""
         broker.on_answered = self.flush
+        self._busy_poll = BusyPoll(loop)
         self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
@@ -215,8 +218,19 @@ class BinaryEdge:
             self._emptied = self.loop.create_future()
             await self._emptied
 
+    def read_ended(self, count: int) -> None:
+        """All frames of a read of `count` bytes are handled.
+
+        What they published can go to the journal now; if it is written at once, its answers leave together with the
+        others.
+        """
+        self.broker.journal.release()
+        self._busy_poll.on_read(count)
+
     def flush(self) -> None:
         """Send now what would otherwise wait for the loop's next turn."""
+        if not self.written:
+            return
         written, self.written = self.written, []
         for protocol in written:
             protocol.flush()

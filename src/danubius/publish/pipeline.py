@@ -84,11 +84,10 @@ class PublishPipeline:
                 f"the batch says producer {header.producer_id} epoch {header.producer_epoch}, but it was sent through "
                 f"the handle of producer {producer.id} epoch {producer.epoch}"
             )
-        decision = self.sequencer.admit(producer, header.base_sequence, header.count)
-        if isinstance(decision, Repeated):
-            self._answer_repeated(decision, answer)
+        offset = self.sequencer.admit(producer, header.base_sequence, header.count)
+        if isinstance(offset, Repeated):
+            self._answer_repeated(offset, answer)
             return header
-        offset = decision.offset
         stamp(batch, offset, self._epoch)
         self.batches_in += 1
         self.bytes_in += header.length

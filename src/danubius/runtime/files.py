@@ -42,7 +42,10 @@ class File(Protocol):
     @property
     def path(self) -> Path: ...
     def pwritev(self, buffers: Sequence[Buffer], at: int) -> None:
-        """Write all buffers back to back from position `at`; all of it, or raise."""
+        """Write all buffers back to back from position `at`; all of it, or raise.
+
+        A memoryview must be of single bytes.
+        """
         ...
 
     def pread(self, count: int, at: int) -> bytes:
@@ -262,13 +265,16 @@ class LocalFile:
 
     def pwritev(self, buffers: Sequence[Buffer], at: int) -> None:
         try:
+            if len(buffers) <= IOV_MAX:
+                self._write_some(buffers, at)
+                return
             for first in range(0, len(buffers), IOV_MAX):
                 at = self._write_some(buffers[first : first + IOV_MAX], at)
         except OSError as error:
             raise translate(error, "write to", self._path) from error
 
     def _write_some(self, buffers: Sequence[Buffer], at: int) -> int:
-        remaining = sum([memoryview(buffer).nbytes for buffer in buffers])
+        remaining = sum(map(len, buffers))
         while remaining:
             written = os.pwritev(self._descriptor, buffers, at)
             if written == 0:

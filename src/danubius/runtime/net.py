@@ -54,19 +54,22 @@ def _nothing() -> None:
     """Stand in for a callback that nobody asked for."""
 
 
+def _not_counted(_count: int) -> None:
+    """Stand in for `on_batch_end`."""
+
+
 class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     """One connection: reads into the source, hands its events over, gathers writes.
 
-    `on_event` runs for each frame, `on_batch_end` once after all frames of one read. `on_protocol_error` is told why
-    the peer's bytes were refused, and may still write an answer; the connection is closed when it returns.
-    `on_closed` gets None after an orderly end, otherwise what went wrong.
+    `on_event` runs for each frame, `on_batch_end` once after all frames of one read, with its size.
+    `on_protocol_error` is told why the peer's bytes were refused, and may still write an answer; the connection is
+    closed when it returns. `on_closed` gets None after an orderly end, otherwise what went wrong.
     """
 
     __slots__ = (
         "_discard",
         "_flush_handle",
         "_is_batching",
-        "_is_closing",
         "_is_lost",
         "_last_received_s",
         "_loop",
@@ -84,6 +87,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         "_reaper",
         "_source",
         "_transport",
+        "is_closing",
         "is_writing_paused",
         "peer",
     )
@@ -95,7 +99,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         *,
         on_closed: Callable[[Exception | None], None],
         on_protocol_error: Callable[[DanubiusError], None],
-        on_batch_end: Callable[[], None] | None = None,
+        on_batch_end: Callable[[int], None] | None = None,
         on_pause_writing: Callable[[], None] = _nothing,
         on_resume_writing: Callable[[], None] = _nothing,
         on_connected: Callable[[], None] = _nothing,
@@ -104,7 +108,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._on_event = on_event
         self._on_closed = on_closed
         self._on_protocol_error = on_protocol_error
-        self._on_batch_end = on_batch_end or _nothing
+        self._on_batch_end = on_batch_end or _not_counted
         self._on_pause_writing = on_pause_writing
         self._on_resume_writing = on_resume_writing
         self._on_connected = on_connected
@@ -118,7 +122,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._discard: memoryview | None = None
         self._problem: DanubiusError | None = None
         self._is_batching = False
-        self._is_closing = False
+        self.is_closing = False
+        """True from the first sign of the end on; what is written then goes nowhere."""
         self._is_lost = False
         self._last_received_s = self._loop.time()
         self.is_writing_paused = False
@@ -130,11 +135,6 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     @property
     def is_connected(self) -> bool:
         return self._transport is not None and not self._is_lost
-
-    @property
-    def is_closing(self) -> bool:
-        """True from the first sign of the end on; what is written then goes nowhere."""
-        return self._is_closing
 
     @property
     def is_reading_paused(self) -> bool:
@@ -161,7 +161,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
 
         They are not copied: their bytes must not change until they are sent.
         """
-        if self._is_closing:
+        if self.is_closing:
             return
         self._outgoing.extend(buffers)
         self._outgoing_bytes += sum(map(len, buffers))
@@ -189,7 +189,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
 
     def pause_reading(self, reason: str = "") -> None:
         """Stop reading until `resume_reading(reason)`; frames already read are still handed over."""
-        if not self._pauses and self._transport is not None and not self._is_closing:
+        if not self._pauses and self._transport is not None and not self.is_closing:
             self._transport.pause_reading()
         self._pauses.add(reason)
 
@@ -198,7 +198,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         if reason not in self._pauses:
             return
         self._pauses.remove(reason)
-        if not self._pauses and self._transport is not None and not self._is_closing:
+        if not self._pauses and self._transport is not None and not self.is_closing:
             self._transport.resume_reading()
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         What the peer still sends is read and dropped: a socket closed over unread bytes is reset, and the reset can
         overtake our last words.
         """
-        if self._is_closing:
+        if self.is_closing:
             return
         self.flush()
         self._begin_closing()
@@ -226,7 +226,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             self._transport.abort()
 
     def _begin_closing(self) -> None:
-        self._is_closing = True
+        self.is_closing = True
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
@@ -244,7 +244,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         if address:
             self.peer = f"{address[0]}:{address[1]}"
         self._last_received_s = self._loop.time()
-        if self._is_closing:
+        if self.is_closing:
             transport.abort()
             return
         self._on_connected()
@@ -254,21 +254,21 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             self._loop.call_soon(self._pause_late)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._is_closing:
+        if self.is_closing:
             if self._discard is None:
                 self._discard = memoryview(bytearray(_DISCARD_BYTES))
             return self._discard
         return self._source.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._is_closing:
+        if self.is_closing:
             return
         self._last_received_s = self._loop.time()
         self._source.buffer_updated(nbytes)
         self._is_batching = True
         try:
             refusal = self._drain()
-            self._on_batch_end()
+            self._on_batch_end(nbytes)
         finally:
             self._is_batching = False
         if refusal is not None:
@@ -277,7 +277,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             self.flush()
 
     def eof_received(self) -> bool:
-        if not self._is_closing:
+        if not self.is_closing:
             self._end_source()
             self.flush()
             self._begin_closing()
@@ -286,7 +286,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_source()
         self._is_lost = True
-        self._is_closing = True
+        self.is_closing = True
         self._outgoing.clear()
         for handle in (self._flush_handle, self._reaper):
             if handle is not None:
@@ -306,14 +306,14 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     # ------------------------------------------------------------ inside
 
     def _pause_late(self) -> None:
-        if self._pauses and not self._is_closing and self._transport is not None:
+        if self._pauses and not self.is_closing and self._transport is not None:
             # Older asyncio takes itself for paused while it reads: only this order reaches the selector.
             self._transport.resume_reading()
             self._transport.pause_reading()
 
     def _drain(self) -> DanubiusError | None:
         next_event, on_event = self._source.next_event, self._on_event
-        while not self._is_closing:
+        while not self.is_closing:
             try:
                 event = next_event()
             except DanubiusError as refusal:
@@ -331,7 +331,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     def _end_source(self) -> None:
         """Tell the source that no more will come; half a frame is a loss, not a violation."""
         self._source.receive_eof()
-        if self._is_closing:
+        if self.is_closing:
             return  # half a frame is no news then
         try:
             self._source.next_event()

@@ -49,7 +49,7 @@ class WorkerPort(Protocol[_Given]):
 
     def start(self) -> None: ...
     def put(self, item: _Given) -> None: ...
-    def try_run(self, items: list[_Given], is_quick: Callable[[], bool]) -> bool: ...
+    def try_run(self, item: _Given, is_quick: Callable[[_Given], bool]) -> bool: ...
     def aside(self) -> contextlib.AbstractContextManager[None]: ...
     def stop(self, timeout_s: float = ...) -> bool: ...
 
@@ -114,25 +114,25 @@ class Worker(Generic[Item]):
             if items:
                 self._on_crash(items, self._crash)
 
-    def try_run(self, items: list[Item], is_quick: Callable[[], bool]) -> bool:
-        """Handle items here and now if the worker is idle and `is_quick` agrees; the order of `put` is kept.
+    def try_run(self, item: Item, is_quick: Callable[[Item], bool]) -> bool:
+        """Handle an item here and now if the worker is idle and `is_quick` agrees; the order of `put` is kept.
 
         For work so small that handing it over costs more. Only the thread that puts may call this.
         `is_quick` is asked while nobody else runs the handler, so it may look at the handler's
-        state. False: nothing was done, the items are the caller's to `put`.
+        state. False: nothing was done, the item is the caller's to `put`.
         """
         if self._put_count != self._handled_count or self._crash is not None:
             return False
         if not self._turn.acquire(blocking=False):
             return False
         try:
-            if not is_quick():
+            if not is_quick(item):
                 return False
-            wake_ns = self._handle(items, time.monotonic_ns())
+            wake_ns = self._handle([item], time.monotonic_ns())
         except BaseException as crash:  # as on the thread: nobody may wait for ever
             log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})
             self._crash = crash
-            self._on_crash(items + self._leftovers(), crash)
+            self._on_crash([item, *self._leftovers()], crash)
             return True
         finally:
             self._turn.release()

@@ -41,8 +41,8 @@ class SimWorker(Generic[_Given]):
 
     def try_run(
         self,
-        items: list[_Given],  # noqa: ARG002  the test says when it is time
-        is_quick: Callable[[], bool],  # noqa: ARG002
+        item: _Given,  # noqa: ARG002  the test says when it is time
+        is_quick: Callable[[_Given], bool],  # noqa: ARG002
     ) -> bool:
         return False
 

@@ -54,6 +54,9 @@ class Turn(msgspec.Struct, gc=False):
     """What was appended together."""
 
     entries: list[Entry]
+    size: int
+    syncs: int
+    """How many of them ask for a sync."""
     is_quick: bool = False
     """Handled on the loop's thread, which takes the reports at once; what is slow waits for the thread."""
 
@@ -116,22 +119,25 @@ class Committer:
         self.aside: Aside = contextlib.nullcontext
         """How to let small writes in while the disk syncs."""
 
-    def is_quick(self, count: int, size: int, syncs: int) -> bool:
+    def is_quick(self, turn: Turn | Trim | Close) -> bool:
         """Whether a group takes less time than handing it to the thread and back.
 
         Asked while nobody writes. It is so for a small write without a change of files; with a sync only for a
         lone record on a quick disk: many at once are better off with a thread that syncs while the loop goes on.
         """
-        if size > QUICK_BYTES_MAX or self._held or not self._writer.is_quick(size):
+        assert isinstance(turn, Turn)
+        if turn.size > QUICK_BYTES_MAX or self._held or not self._writer.is_quick(turn.size):
             return False
-        return not syncs or (count <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX)
+        if not turn.syncs:
+            return True
+        return len(turn.entries) <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX
 
     def handle(self, items: list[Turn | Trim | Close], now_ns: int) -> int | None:
         entries = self._held  # the same list: a crash finds in it who waits
         for item in items:
             if isinstance(item, Turn):
                 if item.is_quick:
-                    return self._handle_quick(item.entries, now_ns)
+                    return self._handle_quick(item, now_ns)
                 entries += item.entries
             elif isinstance(item, Trim):
                 self._writer.trim(item.position)
@@ -151,12 +157,15 @@ class Committer:
             return self._paused_until_ns
         return self._sync_due_ns
 
-    def _handle_quick(self, entries: list[Entry], now_ns: int) -> int | None:
-        group = [entry for entry in entries if entry.generation > self._failed_generation]
+    def _handle_quick(self, turn: Turn, now_ns: int) -> int | None:
+        entries, size = turn.entries, turn.size
+        if entries[0].generation <= self._failed_generation:
+            entries = [entry for entry in entries if entry.generation > self._failed_generation]
+            size = sum([entry.size for entry in entries])
         self._is_quiet = True
         try:
-            if group:
-                self._commit(group)
+            if entries:
+                self._commit(entries, size)
         finally:
             self._is_quiet = False
         if self._writer.durable == self._writer.end:
@@ -183,21 +192,27 @@ class Committer:
                 first += 1
                 continue
             count = self._writer.fit(entries, first)
-            self._commit(entries[first : first + count])
+            group = entries[first : first + count]
+            self._commit(group, sum([entry.size for entry in group]))
             first += count
 
-    def _commit(self, group: list[Entry]) -> None:
+    def _commit(self, group: list[Entry], size: int) -> None:
         """One write, at most one sync, one report (two if records before the first sync wait less)."""
         writer = self._writer
         reported = writer.end
         try:
-            writer.write(group)
+            writer.write(group, size)
             early = 0 if writer.must_sync else _count_before_sync(group)
-            if early:
-                reported = self._report_committed(group[:early], reported)
-            if early < len(group):
+            if early == len(group):
+                self._report_committed(early, size, reported + size)
+            else:
+                if early:
+                    early_size = sum([entry.size for entry in group[:early]])
+                    reported += early_size
+                    self._report_committed(early, early_size, reported)
+                    size -= early_size
                 self._sync()
-                self._report_committed(group[early:], reported)
+                self._report_committed(len(group) - early, size, reported + size)
         except DanubiusError as error:
             writer.rewind(reported)
             self._fail(group[0].generation, error)
@@ -207,12 +222,10 @@ class Committer:
                 self._failure = None
                 log.info("the journal commits again", extra={"position": writer.end})
 
-    def _report_committed(self, entries: list[Entry], start: int) -> int:
-        size = sum([entry.size for entry in entries])
-        self._counters.records += len(entries)
+    def _report_committed(self, count: int, size: int, end: int) -> None:
+        self._counters.records += count
         self._counters.record_bytes += size
-        self._report(Committed(len(entries), size, start + size))
-        return start + size
+        self._report(Committed(count, size, end))
 
     def _fail(self, generation: int, error: DanubiusError) -> None:
         if self._failure is not None:

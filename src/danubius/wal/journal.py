@@ -15,7 +15,6 @@ Invariants:
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -27,7 +26,6 @@ from danubius.wal.committer import (
     Close,
     Committed,
     Committer,
-    Failed,
     JournalCounters,
     Trim,
     Turn,
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
     from danubius.runtime.threads import Spawn, WorkerPort
+    from danubius.wal.committer import Failed
     from danubius.wal.config import JournalConfig
 
     Post = Callable[[Callable[[], None]], object]
@@ -203,8 +202,12 @@ class Journal:
     ) -> None:
         """Queue a record; never waits. Its buffers must not change until it is reported."""
         assert self._worker is not None, "the journal is not running"
-        parts = _parts(body)
-        body_bytes = sum([memoryview(part).nbytes for part in parts])
+        if type(body) is memoryview:
+            parts: tuple[Buffer, ...] = (body,)
+            body_bytes = body.nbytes
+        else:
+            parts = _parts(body)
+            body_bytes = sum([memoryview(part).nbytes for part in parts])
         assert body_bytes < BODY_BYTES_MAX, f"a journal record of {body_bytes} bytes"
         size = record_bytes(body_bytes)
         self._queued_bytes += size
@@ -236,18 +239,17 @@ class Journal:
     def end_turn(self) -> None:
         """Commit what was appended since the last turn: here if that is quick, else on the thread."""
         self._is_deferred = False
-        turn, worker, committer = self._turn, self._worker, self._committer
-        if not turn or worker is None or committer is None:
+        worker, committer = self._worker, self._committer
+        if not self._turn or worker is None or committer is None:
             return
-        is_quick = functools.partial(
-            committer.is_quick, len(turn), self._turn_bytes, self._turn_syncs
-        )
+        turn = Turn(self._turn, self._turn_bytes, self._turn_syncs, self._defer is not None)
         self._turn = []
         self._turn_bytes = self._turn_syncs = 0
-        if self._defer is not None and worker.try_run([Turn(turn, is_quick=True)], is_quick):
+        if turn.is_quick and worker.try_run(turn, committer.is_quick):
             self._deliver()
         else:
-            worker.put(Turn(turn))
+            turn.is_quick = False
+            worker.put(turn)
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
@@ -267,11 +269,11 @@ class Journal:
         reports = committer.reports
         try:
             while reports:
-                match reports.popleft():
-                    case Committed() as report:
-                        self._deliver_committed(report)
-                    case Failed() as report:
-                        self._deliver_failed(report)
+                report = reports.popleft()
+                if isinstance(report, Committed):
+                    self._deliver_committed(report)
+                else:
+                    self._deliver_failed(report)
         finally:
             if reports:
                 # A callback raised; the reports behind it are still owed.

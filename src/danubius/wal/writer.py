@@ -23,8 +23,6 @@ from danubius.wal.core.format import (
     FILE_HEADER_BYTES,
     Buffer,
     FileHeader,
-    RecordHeader,
-    body_checksum,
     pack_file_header,
     pack_record,
     record_bytes,
@@ -62,42 +60,33 @@ class JournalWriter:
     def __init__(self, config: JournalConfig, segments: Segments, end: int) -> None:
         self._config = config
         self._segments = segments
-        self._end = end
-        self._durable = end
-        self._segment: Segment | None = None
-        self._left: Segment | None = None
-        """The file before, as long as [durable, end) may have to be read back from it."""
-        self._is_shaken = False
-
-    @property
-    def end(self) -> int:
-        return self._end
-
-    @property
-    def durable(self) -> int:
-        return self._durable
-
-    @property
-    def must_sync(self) -> bool:
+        self._fill_below = config.fill_bytes // 4
+        self._large_bytes = config.fill_bytes // _LARGE_GROUP
+        self.end = end
+        self.durable = end
+        self.must_sync = False
         """After a failure the next group is synced before it is reported, whatever it asked for.
 
         Otherwise power loss could take the new file and leave the failed records in the old one.
         """
-        return self._is_shaken
+        self._segment: Segment | None = None
+        self._left: Segment | None = None
+        """The file before, as long as [durable, end) may have to be read back from it."""
 
     @property
     def size_bytes(self) -> int:
         """Live bytes: whole files for those that are full, plus what the open one holds."""
-        open_bytes = self._end - self._segment.header.base if self._segment else 0
+        open_bytes = self.end - self._segment.header.base if self._segment else 0
         left_bytes = self._config.file_bytes if self._left else 0
         return self._segments.live_bytes() + left_bytes + open_bytes
 
     def is_quick(self, size: int) -> bool:
         """Whether a write of this size neither changes files nor must be synced nor fills ahead."""
         segment = self._segment
-        if segment is None or self._is_shaken or size > self._room():
+        if segment is None or self.must_sync:
             return False
-        return not self._needs_filling(segment, segment.at(self._end) + size)
+        at = segment.at(self.end) + size
+        return at <= self._config.file_bytes and not self._needs_filling(segment, at)
 
     def fit(self, entries: Sequence[Entry], first: int) -> int:
         """How many entries from `first` on go into one write: at least one."""
@@ -112,27 +101,26 @@ class JournalWriter:
                 return max(1, index - first)
         return len(entries) - first
 
-    def write(self, entries: Sequence[Entry]) -> None:
-        """Write a group, all of it or, as far as anyone can tell, nothing."""
-        size = sum([entry.size for entry in entries])
+    def write(self, entries: Sequence[Entry], size: int) -> None:
+        """Write a group of `size` bytes, all of it or, as far as anyone can tell, nothing."""
         segment = self._segment_for(size)
-        buffers = self._pack(entries, segment.header.sequence, self._end)
+        buffers = self._pack(entries, segment.header.sequence, self.end)
         try:
-            segment.file.pwritev(buffers, segment.at(self._end))
+            segment.file.pwritev(buffers, segment.at(self.end))
         except DanubiusError:
             self._leave()
-            self._is_shaken = True
+            self.must_sync = True
             raise
-        self._end += size
-        if size < self._config.fill_bytes // _LARGE_GROUP:
+        self.end += size
+        if size < self._large_bytes:
             self._fill_ahead(segment)
 
     def sync(self, aside: Aside = contextlib.nullcontext) -> None:
         """Make everything written so far durable; small writes may go on `aside` while the disk works."""
-        if self._durable == self._end:
+        if self.durable == self.end:
             return
         segment = self._segment or self._open_next()
-        end = self._end
+        end = self.end
         try:
             with aside():
                 segment.file.datasync()
@@ -140,20 +128,20 @@ class JournalWriter:
             # The kernel may have dropped the pages and call the next sync a success.
             segment.is_suspect = True
             self._leave()
-            self._is_shaken = True
+            self.must_sync = True
             raise
-        self._durable = max(self._durable, end)
+        self.durable = max(self.durable, end)
         if (
             self._segment is segment
         ):  # otherwise a write failed aside, and the new file must be synced first
-            self._is_shaken = False
+            self.must_sync = False
 
     def rewind(self, position: int) -> None:
         """Take back what was written behind `position`; it never happened."""
-        assert self._durable <= position <= self._end, "what is durable cannot be taken back"
-        if position < self._end:
+        assert self.durable <= position <= self.end, "what is durable cannot be taken back"
+        if position < self.end:
             self._leave()
-            self._end = position
+            self.end = position
 
     def trim(self, position: int) -> None:
         self._segments.trim(position)
@@ -176,13 +164,13 @@ class JournalWriter:
     def _room(self) -> int:
         if self._segment is None:
             return 0
-        return self._config.file_bytes - self._segment.at(self._end)
+        return self._config.file_bytes - self._segment.at(self.end)
 
     def _segment_for(self, size: int) -> Segment:
         segment = self._segment
         if segment is None:
             return self._open_next()
-        if size <= self._room() or segment.header.base == self._end:
+        if size <= self._room() or segment.header.base == self.end:
             return segment
         self._leave()
         return self._open_next()
@@ -195,7 +183,7 @@ class JournalWriter:
 
     def _open_next(self) -> Segment:
         carried = self._secure()
-        base = self._durable
+        base = self.durable
         segment = self._segments.open_next(base)
         try:
             # The header comes last: with it the file takes over from the one that we left.
@@ -207,7 +195,7 @@ class JournalWriter:
             self._segments.retire(segment, base)
             raise
         if self._left is not None:
-            self._segments.retire(self._left, self._durable)
+            self._segments.retire(self._left, self.durable)
             self._left = None
         self._segment = segment
         return segment
@@ -215,7 +203,7 @@ class JournalWriter:
     def _secure(self) -> list[Entry]:
         """Sync what the file that we left holds; if that fails, read back what is not durable."""
         left = self._left
-        if left is None or self._durable == self._end:
+        if left is None or self.durable == self.end:
             return []
         if not left.is_suspect:
             try:
@@ -223,18 +211,18 @@ class JournalWriter:
             except DanubiusError:
                 left.is_suspect = True
             else:
-                self._durable = self._end
+                self.durable = self.end
                 return []
         return self._read_back(left)
 
     def _read_back(self, left: Segment) -> list[Entry]:
-        count = self._end - self._durable
+        count = self.end - self.durable
         content = bytearray(FILE_HEADER_BYTES + count)
         view = memoryview(content)
-        left.file.preadinto(view[FILE_HEADER_BYTES:], left.at(self._durable))
-        header = FileHeader(left.header.sequence, self._durable)
-        found = scan(view, header, self._durable, self._end)
-        if found.end != self._end:
+        left.file.preadinto(view[FILE_HEADER_BYTES:], left.at(self.durable))
+        header = FileHeader(left.header.sequence, self.durable)
+        found = scan(view, header, self.durable, self.end)
+        if found.end != self.end:
             raise StorageFailed(
                 f"{left.file.path} lost records at position {found.end} in a failed sync; "
                 "they had been written but not synced"
@@ -255,27 +243,29 @@ class JournalWriter:
     def _pack(self, entries: Sequence[Entry], sequence: int, at: int) -> list[Buffer]:
         buffers: list[Buffer] = []
         for entry in entries:
-            header = RecordHeader(
+            pack_record(
                 at,
-                self._durable,
+                self.durable,
                 entry.topic_id,
                 sequence,
                 entry.body_bytes,
-                body_checksum(entry.body),
                 entry.kind,
+                entry.body,
+                buffers,
             )
-            pack_record(header, entry.body, buffers)
             at += entry.size
         return buffers
 
     def _needs_filling(self, segment: Segment, at: int) -> bool:
-        target = min(self._config.file_bytes, at + self._config.fill_bytes)
-        return segment.filled - at <= self._config.fill_bytes // 4 and segment.filled < target
+        if segment.filled - at > self._fill_below:
+            return False
+        return segment.filled < min(self._config.file_bytes, at + self._config.fill_bytes)
 
     def _fill_ahead(self, segment: Segment) -> None:
         """Keep zeros before the pen, so that most syncs find the blocks allocated."""
-        at = segment.at(self._end)
-        segment.filled = max(segment.filled, at)
+        at = segment.at(self.end)
+        if segment.filled < at:
+            segment.filled = at
         if not self._needs_filling(segment, at):
             return
         target = min(self._config.file_bytes, at + self._config.fill_bytes)

@@ -33,6 +33,7 @@ from danubius.wire.frame import (
     LENGTH_BYTES,
     MAGIC,
     PAYLOAD_OPCODES,
+    PROTECTED_BYTES,
     Buffer,
     Frame,
     aligned,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _MAGIC_WORD_MASK: Final = 0x00FF_FFFF
 _TURNING: Final = frozenset({Opcode.HELLO, Opcode.WELCOME, Opcode.GOODBYE})
 """The commands that change the state."""
+_TURNING_COMMANDS: Final = frozenset(COMMANDS[opcode] for opcode in _TURNING)
 
 _SENDABLE: Final[Mapping[tuple[Role, ConnectionState], Mapping[type[AnyCommand], int]]] = {
     (role, state): {COMMANDS[opcode]: int(opcode) for opcode in LEGAL[state][role]}
@@ -75,8 +77,8 @@ class Connection:
         "_role",
         "_send_bytes_max",
         "_sendable",
-        "_state",
         "frame_bytes_max",
+        "state",
     )
 
     def __init__(self, role: Role, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -94,10 +96,6 @@ class Connection:
     @property
     def role(self) -> Role:
         return self._role
-
-    @property
-    def state(self) -> ConnectionState:
-        return self._state
 
     # ------------------------------------------------------------ receiving
 
@@ -132,6 +130,9 @@ class Connection:
         """
         if self._failure is not None:
             raise self._failure
+        inbox = self._inbox
+        if inbox.start == inbox.end and self._pending is None:
+            return None
         try:
             while True:
                 frame = self._parse() if self._pending is None else self._finish_direct()
@@ -139,7 +140,7 @@ class Connection:
                     if self._ended and not self._inbox.is_empty:
                         self._refuse_truncated()
                     return None
-                if frame.command.opcode in _TURNING:
+                if type(frame[0]) in _TURNING_COMMANDS:
                     self._turn_received(frame.command)
                 elif self._discards:
                     continue
@@ -148,7 +149,7 @@ class Connection:
             self._failure = failure
             self._pending = None
             self._inbox.discard()
-            if self._state is not ConnectionState.CLOSED:
+            if self.state is not ConnectionState.CLOSED:
                 self._enter(ConnectionState.CLOSING)
             raise
 
@@ -179,31 +180,25 @@ class Connection:
         if available < payload_at:
             inbox.reserve(payload_at)
             return None
-        head = bytes(inbox.view[start : start + head_bytes])
-        if checksum(head) != crc:
+        view = inbox.view
+        meta = bytes(view[start + HEADER_BYTES : start + head_bytes])
+        if checksum(bytes(view[start : start + PROTECTED_BYTES]), meta) != crc:
             raise ProtocolViolation(
                 f"the checksum of a {Opcode(opcode).name} frame does not match: header or command was damaged"
             )
         if available < total and total - payload_at < DIRECT_BYTES_MIN:
             inbox.reserve(total)
             return None
-        command = decode_command(opcode, head[HEADER_BYTES:])
-        return self._take(command, correlation_id, payload_at, total)
-
-    def _take(
-        self, command: AnyCommand, correlation_id: int, payload_at: int, total: int
-    ) -> Frame | None:
-        """Consume a frame whose header and command are good, or begin to."""
-        inbox = self._inbox
-        start = inbox.start
-        if inbox.end - start < total:
+        command = decode_command(opcode, meta)
+        # Header and command are good: consume the frame, or begin to.
+        if available < total:
             self._pending = command, correlation_id
             inbox.begin_direct(start + payload_at, total - payload_at)
             return None
         inbox.start = start + total
         if total == payload_at:
             return Frame(command, correlation_id, EMPTY)
-        payload = bytearray(inbox.view[start + payload_at : start + total])
+        payload = bytearray(view[start + payload_at : start + total])
         return Frame(command, correlation_id, memoryview(payload))
 
     def _finish_direct(self) -> Frame | None:
@@ -261,13 +256,11 @@ class Connection:
         else:
             assert isinstance(command, Goodbye)
             # What the client had under way when the broker said Goodbye is no violation. It is not read either.
-            self._discards = (
-                self._role is Role.BROKER and self._state is not ConnectionState.CLOSING
-            )
+            self._discards = self._role is Role.BROKER and self.state is not ConnectionState.CLOSING
             self._enter(ConnectionState.CLOSING)
 
     def _enter(self, state: ConnectionState) -> None:
-        self._state = state
+        self.state = state
         if state is ConnectionState.OPEN:
             self._receive_bytes_max = self.frame_bytes_max
         self._sendable = _SENDABLE[self._role, state]
@@ -283,7 +276,7 @@ class Connection:
         total = int.from_bytes(view[start : start + LENGTH_BYTES], "little") + LENGTH_BYTES
         if HEADER_BYTES <= total <= self._receive_bytes_max:
             return
-        if self._state is ConnectionState.HELLO:
+        if self.state is ConnectionState.HELLO:
             first = bytes(view[start : start + LENGTH_BYTES])
             raise ProtocolViolation(
                 f"the peer does not speak the Danubius protocol: its first bytes are {first!r}"
@@ -295,7 +288,7 @@ class Connection:
             raise UnsupportedVersion(
                 f"the peer sends frames of layout version {magic >> 24}, this side knows version {MAGIC >> 24}"
             )
-        if self._state is ConnectionState.HELLO:
+        if self.state is ConnectionState.HELLO:
             raise ProtocolViolation("the peer does not speak the Danubius protocol: no frame magic")
         raise ProtocolViolation("a frame header has no magic: the frame boundary is lost")
 
@@ -339,7 +332,7 @@ class Connection:
         if opcode not in COMMANDS:
             raise ProtocolViolation(f"unknown opcode {opcode}")
         peer, name = self._role.peer.value, Opcode(opcode).name
-        raise ProtocolViolation(f"the {peer} may not send {name} in the state {self._state.value}")
+        raise ProtocolViolation(f"the {peer} may not send {name} in the state {self.state.value}")
 
     def _refuse_truncated(self) -> NoReturn:
         if self._pending is not None:
@@ -353,10 +346,10 @@ class Connection:
 
     def _refuse_send(self, command: AnyCommand) -> NoReturn:
         name = command.opcode.name
-        if self._state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
-            raise BrokerUnavailable(f"the connection is {self._state.value}: {name} was not sent")
+        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            raise BrokerUnavailable(f"the connection is {self.state.value}: {name} was not sent")
         raise InvariantViolation(
-            f"the {self._role.value} may not send {name} in the state {self._state.value}"
+            f"the {self._role.value} may not send {name} in the state {self.state.value}"
         )
 
     def _refuse_send_size(self, opcode: int, size: int, meta_bytes: int) -> NoReturn:

@@ -24,6 +24,8 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER: Final = struct.Struct("<IBBHIIII")
 HEADER_BYTES: Final = 24
+PROTECTED_BYTES: Final = 16
+"""The part of the header that is under the checksum."""
 LENGTH_BYTES: Final = 4
 """The length field does not count itself."""
 MAGIC: Final = int.from_bytes(b"DNW\x01", "little")
@@ -44,6 +46,7 @@ _library: Any = google_crc32c  # it has no types of its own
 _extend: Callable[[int, bytes], int] = _library.extend
 
 assert HEADER.size == HEADER_BYTES
+assert _PROTECTED.size == PROTECTED_BYTES
 assert _PROTECTED.size + _UNPROTECTED.size == HEADER_BYTES
 
 
@@ -72,6 +75,6 @@ def encode_head(opcode: int, correlation_id: int, meta: bytes, payload_bytes: in
     )
 
 
-def checksum(head: bytes) -> int:
-    """The checksum of a frame's header and command, as its header should say."""
-    return _extend(_extend(0, head[:16]), head[HEADER_BYTES:])
+def checksum(protected: bytes, meta: bytes) -> int:
+    """The checksum of a frame's header (its first `PROTECTED_BYTES`) and command, as its header should say."""
+    return _extend(_extend(0, protected), meta)

@@ -72,6 +72,9 @@ class ReceiveBuffer:
             window = self._direct[self._direct_filled :]
         else:
             self._make_room()
+            if not self.end:
+                self._offered = self._capacity
+                return self.view
             window = self.view[self.end :]
         self._offered = len(window)
         return window

@@ -7,12 +7,7 @@ import pytest
 from danubius.errors import InvalidArgument, OutOfSequence, ProducerFenced
 from danubius.model.ids import Epoch, Offset, ProducerId
 from danubius.publish.core.sequencer import PRODUCERS_MAX, Producer, Sequencer
-from danubius.publish.core.sequencer import Admitted as _Admitted
 from danubius.publish.core.sequencer import Repeated as _Repeated
-
-
-def Admitted(offset: int) -> _Admitted:  # noqa: N802  # reads as the class it makes
-    return _Admitted(Offset(offset))
 
 
 def Repeated(offset: int, pending_at: int | None) -> _Repeated:  # noqa: N802  # likewise
@@ -28,8 +23,8 @@ def opened(sequencer: Sequencer, name: str = "p", *, resumed: bool = False) -> P
 def test_offsets_follow_each_other() -> None:
     sequencer = Sequencer(100)
     producer = opened(sequencer)
-    assert sequencer.admit(producer, 0, 3) == Admitted(100)
-    assert sequencer.admit(producer, 3, 2) == Admitted(103)
+    assert sequencer.admit(producer, 0, 3) == Offset(100)
+    assert sequencer.admit(producer, 3, 2) == Offset(103)
     sequencer.commit()
     sequencer.commit()
     assert sequencer.committed_offset == 105
@@ -92,7 +87,7 @@ def test_a_newer_life_fences_the_older_one() -> None:
     assert newer.id == older.id
     with pytest.raises(ProducerFenced):
         sequencer.admit(older, 0, 1)
-    assert sequencer.admit(newer, 0, 1) == Admitted(0)
+    assert sequencer.admit(newer, 0, 1) == Offset(0)
 
 
 def test_resuming_the_current_life_changes_nothing() -> None:
@@ -114,7 +109,7 @@ def test_resuming_a_forgotten_life_adopts_its_sequence() -> None:
     epoch = sequencer.plan_open("forgotten", 4)
     assert epoch == 4
     producer = sequencer.open(ProducerId(1), "forgotten", Epoch(4), resumed=True)
-    assert sequencer.admit(producer, 900, 1) == Admitted(0)
+    assert sequencer.admit(producer, 900, 1) == Offset(0)
     with pytest.raises(OutOfSequence):
         sequencer.admit(producer, 902, 1)
 
@@ -129,8 +124,8 @@ def test_roll_back_forgets_all_that_is_pending() -> None:
     sequencer.roll_back()
     sequencer.check()
     assert sequencer.next_offset == 2
-    assert sequencer.admit(two, 0, 5) == Admitted(2)
-    assert sequencer.admit(one, 2, 2) == Admitted(7)
+    assert sequencer.admit(two, 0, 5) == Offset(2)
+    assert sequencer.admit(one, 2, 2) == Offset(7)
 
 
 def test_only_detached_producers_are_forgotten() -> None:
@@ -162,7 +157,7 @@ def test_an_opening_that_failed_leaves_the_life_before_it() -> None:
     newer = opened(sequencer)
     sequencer.close(newer, older)
     assert sequencer.producer_or_none("p") is older
-    assert sequencer.admit(older, 0, 1) == Admitted(0)
+    assert sequencer.admit(older, 0, 1) == Offset(0)
 
 
 def test_an_opening_that_failed_late_does_not_end_a_newer_one() -> None:

@@ -47,7 +47,8 @@ def run_at_once(owner: Owner, turn: list[Entry]) -> None:
     """Handle a turn as the loop does itself when the thread is idle."""
     committer = owner.journal._committer
     assert committer is not None
-    committer.handle([Turn(turn, is_quick=True)], 0)
+    size = sum(each.size for each in turn)
+    committer.handle([Turn(turn, size, len(turn), is_quick=True)], 0)
 
 
 def entry(owner: Owner, body: bytes) -> Entry:
@@ -79,7 +80,7 @@ def test_after_a_bug_on_the_loop_the_threads_reports_are_announced_again(
     owner = Owner(SimFiles())
     owner.commit("a")
 
-    def write(writer: JournalWriter, entries: list[Entry]) -> None:
+    def write(writer: JournalWriter, entries: list[Entry], size: int) -> None:
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:

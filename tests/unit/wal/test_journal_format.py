@@ -15,8 +15,6 @@ from danubius.wal.core.format import (
     RECORD_HEADER_BYTES,
     Buffer,
     FileHeader,
-    RecordHeader,
-    body_checksum,
     pack_file_header,
     pack_record,
     parse_file_header,
@@ -30,8 +28,7 @@ def record(
     position: int, body: bytes, *, sequence: int = 1, durable: int = 0, kind: int = 1
 ) -> bytes:
     buffers: list[Buffer] = []
-    header = RecordHeader(position, durable, 7, sequence, len(body), body_checksum([body]), kind)
-    pack_record(header, [body], buffers)
+    pack_record(position, durable, 7, sequence, len(body), kind, [body], buffers)
     return b"".join(buffers)
 
 

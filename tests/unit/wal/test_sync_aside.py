@@ -41,11 +41,16 @@ def doing(action: Callable[[], None]) -> Callable[[], contextlib.AbstractContext
     return aside
 
 
+def write_one(writer: JournalWriter) -> None:
+    one = entry()
+    writer.write([one], one.size)
+
+
 def test_a_write_beside_the_sync_is_not_taken_for_durable() -> None:
     writer = make_writer(SimFiles())
-    writer.write([entry()])
+    write_one(writer)
     before = writer.end
-    writer.sync(doing(lambda: writer.write([entry()])))
+    writer.sync(doing(lambda: write_one(writer)))
     assert writer.durable == before < writer.end
     writer.sync()
     assert writer.durable == writer.end
@@ -54,13 +59,13 @@ def test_a_write_beside_the_sync_is_not_taken_for_durable() -> None:
 def test_a_write_that_fails_beside_the_sync_leaves_the_next_group_to_be_synced_first() -> None:
     files = SimFiles()
     writer = make_writer(files)
-    writer.write([entry()])
+    write_one(writer)
     before = writer.end
 
     def fail() -> None:
         files.fail("write")
         with pytest.raises(StorageFailed):
-            writer.write([entry()])
+            write_one(writer)
 
     writer.sync(doing(fail))
     assert writer.durable == writer.end == before
@@ -70,10 +75,10 @@ def test_a_write_that_fails_beside_the_sync_leaves_the_next_group_to_be_synced_f
 def test_a_sync_that_fails_keeps_what_was_written_beside_it() -> None:
     files = SimFiles()
     writer = make_writer(files)
-    writer.write([entry()])
+    write_one(writer)
 
     def write_and_break() -> None:
-        writer.write([entry()])
+        write_one(writer)
         files.fail("sync")
 
     with pytest.raises(StorageFailed):

@@ -114,9 +114,9 @@ def test_an_idle_worker_lets_the_caller_do_the_work_if_that_is_quick() -> None:
     worker = Worker[int](
         "w", lambda items, _: threads.append(threading.current_thread()), on_crash=never
     )
-    assert worker.try_run([1], lambda: True)
+    assert worker.try_run(1, lambda _: True)
     assert threads == [threading.current_thread()]
-    assert not worker.try_run([2], lambda: False)
+    assert not worker.try_run(2, lambda _: False)
     assert len(threads) == 1
     worker.start()
     worker.put(2)
@@ -136,7 +136,7 @@ def test_whether_it_is_quick_is_asked_only_while_the_thread_does_nothing() -> No
             return None
         return now_ns + 1
 
-    def is_quick() -> bool:
+    def is_quick(_item: int) -> bool:
         asked.append(True)
         return True
 
@@ -145,7 +145,7 @@ def test_whether_it_is_quick_is_asked_only_while_the_thread_does_nothing() -> No
     # Woken by the clock, the thread is busy though nothing was put that it has not handled.
     worker.put(1)
     assert is_in_handler.wait(5)
-    assert not worker.try_run([2], is_quick)
+    assert not worker.try_run(2, is_quick)
     assert asked == []
     may_go_on.set()
     assert worker.stop()
@@ -170,7 +170,7 @@ def test_a_handler_that_steps_aside_lets_the_caller_work_meanwhile() -> None:
     worker.start()
     worker.put(1)
     assert is_aside.wait(5)
-    assert worker.try_run([2], lambda: True)
+    assert worker.try_run(2, lambda _: True)
     may_go_on.set()
     assert worker.stop()
     assert seen == [([1], True), ([], True), ([2], False)]

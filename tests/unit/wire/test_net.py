@@ -72,7 +72,7 @@ class Peer:
         elif self.on_frame is not None:
             self.on_frame(self, frame)
 
-    def _batch_end(self) -> None:
+    def _batch_end(self, _count: int) -> None:
         self.batches += 1
         self.changed.set()
 

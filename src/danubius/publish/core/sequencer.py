@@ -66,12 +66,6 @@ class Producer:
         return None
 
 
-class Admitted(NamedTuple):
-    """New: store it at this offset."""
-
-    offset: Offset
-
-
 class Repeated(NamedTuple):
     """Seen before: answer with this offset, at once or when the pending append at `pending_at` is committed."""
 
@@ -162,17 +156,17 @@ class Sequencer:
     def restore(self, producer: Producer) -> None:
         self._producers[producer.name] = producer
 
-    def admit(self, producer: Producer, sequence: int, count: int) -> Admitted | Repeated:
-        """Decide on a batch of `count` records that starts at `sequence`."""
+    def admit(self, producer: Producer, sequence: int, count: int) -> Offset | Repeated:
+        """Decide on a batch of `count` records that starts at `sequence`: where to store it, or that it was stored."""
         if self._producers.get(producer.name) is not producer:
             raise ProducerFenced(f"a newer producer named {producer.name!r} took over")
         expected = producer.admitted_next
         if sequence == expected or expected == ADOPT:
-            offset = self.next_offset
+            offset = Offset(self.next_offset)
             producer.admitted_next = sequence + count
             self.next_offset += count
             self._pending.append(_Pending(producer, sequence, sequence + count, offset))
-            return Admitted(Offset(offset))
+            return offset
         if sequence > expected:
             raise OutOfSequence(
                 f"producer {producer.name!r} sent sequence {sequence}, but {expected} comes next; "

@@ -103,12 +103,24 @@ def _parse_header_copy(data: Buffer) -> FileHeader | None:
     return FileHeader(sequence, base)
 
 
-def pack_record(header: RecordHeader, body: Sequence[Buffer], into: list[Buffer]) -> None:
+def pack_record(  # noqa: PLR0913  # a RecordHeader's fields, without making one for each record
+    position: int,
+    durable: int,
+    topic_id: int,
+    sequence: int,
+    body_bytes: int,
+    kind: int,
+    body: Sequence[Buffer],
+    into: list[Buffer],
+) -> None:
     """Append a record's buffers to a gathering write; bodies are passed on, not copied."""
-    rest = _RECORD_REST.pack(*header)
+    body_crc = 0
+    for buffer in body:
+        body_crc = crc32c(buffer, body_crc)
+    rest = _RECORD_REST.pack(position, durable, topic_id, sequence, body_bytes, body_crc, kind)
     into.append(_RECORD_START.pack(RECORD_MAGIC, crc32c_bytes(rest)) + rest)
     into.extend(body)
-    padding = -header.body_bytes % ALIGNMENT
+    padding = -body_bytes % ALIGNMENT
     if padding:
         into.append(_PADDING[padding])
 
@@ -124,10 +136,3 @@ def parse_record_header(data: Buffer, at: int) -> RecordHeader | None:
     if crc != crc32c(rest):
         return None
     return RecordHeader._make(_RECORD_REST.unpack(rest))
-
-
-def body_checksum(body: Sequence[Buffer]) -> int:
-    crc = 0
-    for buffer in body:
-        crc = crc32c(buffer, crc)
-    return crc

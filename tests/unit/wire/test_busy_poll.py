@@ -1,0 +1,75 @@
+"""When the loop waits awake, and that it sleeps otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+
+from danubius.runtime.busy_poll import (
+    CLOSE_NS_MAX,
+    CONFIDENCE_MAX,
+    SMALL_READ_BYTES,
+    START_READS,
+    WAIT_NS_MAX,
+    BusyPoll,
+    Eagerness,
+)
+
+
+def converse(eagerness: Eagerness, reads: int, *, start_ns: int = 10**9) -> tuple[int, bool]:
+    """Small reads, each close to the one before; the time of the last, and what it decided."""
+    now_ns, polls = start_ns, False
+    eagerness.on_read(100, now_ns)
+    for _ in range(reads):
+        now_ns += CLOSE_NS_MAX
+        polls = eagerness.on_read(100, now_ns)
+    return now_ns, polls
+
+
+def test_polling_begins_after_a_run_of_close_small_reads() -> None:
+    assert converse(Eagerness(), START_READS - 1)[1] is False
+    assert converse(Eagerness(), START_READS)[1] is True
+
+
+def test_reads_that_are_far_apart_never_make_it_poll() -> None:
+    eagerness = Eagerness()
+    for turn in range(100):
+        assert not eagerness.on_read(100, 10**9 + turn * (CLOSE_NS_MAX + 1))
+
+
+def test_one_large_read_ends_it() -> None:
+    eagerness = Eagerness()
+    now_ns, _ = converse(eagerness, CONFIDENCE_MAX)
+    assert not eagerness.on_read(SMALL_READ_BYTES + 1, now_ns)
+    assert not eagerness.on_nothing(now_ns)
+
+
+def test_it_waits_no_longer_than_its_bound() -> None:
+    eagerness = Eagerness()
+    now_ns, _ = converse(eagerness, START_READS)
+    assert eagerness.on_nothing(now_ns + WAIT_NS_MAX)
+    assert not eagerness.on_nothing(now_ns + WAIT_NS_MAX + 1)
+
+
+def test_waits_in_vain_end_it_even_if_the_reads_stay_close() -> None:
+    """A peer that is always a little later than the bound must not cost a core."""
+    eagerness = Eagerness()
+    now_ns, _ = converse(eagerness, CONFIDENCE_MAX)
+    waits = 0
+    for _ in range(200):
+        if eagerness.on_nothing(now_ns + 1):
+            waits += 1
+            eagerness.on_nothing(now_ns + WAIT_NS_MAX + 1)
+        now_ns += WAIT_NS_MAX + 2
+        eagerness.on_read(100, now_ns)
+    assert waits < 40
+
+
+async def test_a_loop_that_nobody_asks_any_more_goes_to_sleep() -> None:
+    loop = asyncio.get_running_loop()
+    poll = BusyPoll(loop)
+    for _ in range(START_READS + 1):
+        poll.on_read(100)
+    assert poll.is_polling
+    while poll.is_polling:
+        await asyncio.sleep(0)
+    assert not poll.is_polling

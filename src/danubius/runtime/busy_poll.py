@@ -12,10 +12,10 @@ wait in vain costs most of the confidence, so an idle loop sleeps.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
 SMALL_READ_BYTES: Final = 4 * 1024
 CLOSE_NS_MAX: Final = 600_000
@@ -55,12 +55,18 @@ class Eagerness:
         return False
 
 
+class Turning(Protocol):
+    """An event loop, as far as it is needed here."""
+
+    def call_soon(self, callback: Callable[[], None], /) -> object: ...
+
+
 class BusyPoll:
     """Keeps a loop from sleeping while its reads are eager for answers."""
 
     __slots__ = ("_eagerness", "_loop", "is_polling")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: Turning) -> None:
         self._loop = loop
         self._eagerness = Eagerness()
         self.is_polling = False

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.record.batch import HEADER_BYTES, Codec, RecordBatch, check_batch, read_header, stamp
-from danubius.record.encode import encode, from_arrow
+from danubius.record.encode import encode, encode_one, from_arrow
 from danubius.record.key_hash import key_hash
 from danubius.record.scan import iter_batches, scan
 
@@ -73,6 +73,33 @@ def test_what_was_encoded_is_decoded(records: list[Record], codec: Codec, base: 
     stamp(batch, base, 1)
     check_batch(batch)
     assert_sound(RecordBatch.parse(batch), records, list(range(base, base + len(records))))
+
+
+@given(
+    payload=st.binary(max_size=200),
+    key=st.none() | st.binary(max_size=40),
+    time_us=st.integers(-(2**63), 2**63 - 1),
+    producer_id=st.integers(0, 2**64 - 1),
+    producer_epoch=st.integers(0, 2**32 - 1),
+    base_sequence=st.integers(0, 2**63 - 2),
+)
+def test_a_single_message_is_encoded_as_a_batch_of_one(
+    payload: bytes,
+    key: bytes | None,
+    time_us: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> None:
+    fields: dict[str, Any] = {
+        "publish_time_us": time_us,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "base_sequence": base_sequence,
+    }
+    one = encode_one(payload, key, **fields)
+    assert one == encode([payload], keys=[key], **fields)
+    check_batch(one)
 
 
 @given(records=RECORDS, codec=CODEC, base=BASE, data=st.data())

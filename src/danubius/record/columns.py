@@ -27,7 +27,8 @@ from danubius.record.header import (
 
 _INT32: Final = struct.Struct("<i")
 _PAIR: Final = struct.Struct("<ii")
-_PADDING: Final = tuple(bytes(-rest & 7) for rest in range(8))
+PADDING: Final = tuple(bytes(-rest & 7) for rest in range(8))
+"""What `padding` chooses from."""
 _BLOCK_RECORDS: Final = 1024
 """Values of one size are unpacked in blocks of this many: it bounds what the cached Structs hold."""
 _CACHED_RECORDS_MAX: Final = 16 * 1024
@@ -113,7 +114,7 @@ def padded(size: int) -> int:
 
 def padding(size: int) -> bytes:
     """The zero bytes that lead to the next multiple of 8."""
-    return _PADDING[size & 7]
+    return PADDING[size & 7]
 
 
 def read_offsets(body: memoryview, column: Values) -> list[int]:

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import itertools
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from danubius.errors import InvalidArgument, MessageTooLarge
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
-from danubius.record.checksum import crc32c
-from danubius.record.columns import largest_message, pack_offsets, padded, padding
+from danubius.record.checksum import crc32c, crc32c_bytes
+from danubius.record.columns import PADDING, largest_message, pack_offsets, padded, padding
 from danubius.record.header import (
     ATTRIBUTES,
+    CHECKED,
     CHECKED_FROM,
+    HEADER_BYTES,
     INT32_MAX,
     INT64_MAX,
     KEY_NULLS,
     KEYS,
+    MAGIC,
     TIMES,
+    VERSION,
     Codec,
     read_header,
     write_crc,
     write_producer,
 )
 from danubius.record.key_hash import pack_key_hashes
-from danubius.record.seal import seal
+from danubius.record.seal import UNCHECKED, seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +40,11 @@ if TYPE_CHECKING:
     from danubius.record.arrow import MapColumn, ValuesColumn
     from danubius.record.checksum import Buffer
     from danubius.record.seal import Fields
+
+_ONE: Final = struct.Struct(CHECKED.format + "ii")
+"""The header from `version` on, and the payload offsets of a single message."""
+_ONE_OFFSETS: Final = struct.Struct("<ii")
+_ONE_HASH: Final = struct.Struct("<I4x")
 
 
 def encode(  # noqa: PLR0913 - one keyword for each column and header field
@@ -92,6 +101,76 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
         )
     except TypeError as error:
         raise InvalidArgument(f"payloads must be a sequence of bytes: {error}") from error
+
+
+def encode_one(
+    payload: bytes,
+    key: bytes | None,
+    *,
+    publish_time_us: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytes:
+    """What `encode` makes of one message without attributes, byte for byte, several times faster.
+
+    For whoever sends a message, waits, and sends the next: most of the general way is then spent on
+    columns that are not there. What may be beyond a limit is left to `encode` to judge.
+    """
+    data_bytes = len(payload)
+    body_bytes = 8 + ((data_bytes + 7) & ~7)
+    flags, rest = 0, b""
+    if key is not None:
+        flags, rest = KEYS, _key_of_one(key)
+        body_bytes += len(rest)
+    if body_bytes > MESSAGE_BYTES_MAX or not 0 <= base_sequence < INT64_MAX:
+        return bytes(
+            encode(
+                (payload,),
+                publish_time_us=publish_time_us,
+                keys=(key,),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+            )
+        )
+    try:
+        head = _ONE.pack(
+            VERSION,
+            0,
+            flags,
+            1,
+            producer_id,
+            producer_epoch,
+            0,
+            base_sequence,
+            publish_time_us,
+            publish_time_us,
+            0,
+            body_bytes,
+            body_bytes,
+            0,
+            data_bytes,
+        )
+    except struct.error as error:
+        raise InvalidArgument(
+            f"a field of the batch header is out of its range: {error}"
+        ) from error
+    checked = b"".join((head, payload, PADDING[data_bytes & 7], rest))
+    return UNCHECKED.pack(MAGIC, HEADER_BYTES + body_bytes, 0, 0, crc32c_bytes(checked)) + checked
+
+
+def _key_of_one(key: bytes) -> bytes:
+    """The key columns of a single message: offsets, data, hash."""
+    key_bytes = len(key)
+    return b"".join(
+        (
+            _ONE_OFFSETS.pack(0, key_bytes),
+            key,
+            padding(key_bytes),
+            _ONE_HASH.pack(crc32c_bytes(key)),
+        )
+    )
 
 
 def from_arrow(  # noqa: PLR0913 - one keyword for each header field

@@ -18,7 +18,8 @@ Fields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 """Flags, count, producer id, producer epoch, schema version, base sequence, first and last publish time, schema id:
 the header's order. A plain tuple, because a batch of one message is made in 2 µs."""
 
-_UNCHECKED: Final = struct.Struct("<IIQII")
+UNCHECKED: Final = struct.Struct("<IIQII")
+"""The header's fields before those that the checksum covers."""
 
 
 def seal(parts: Iterable[Buffer], body_bytes: int, codec: int, fields: Fields) -> bytearray:
@@ -44,7 +45,7 @@ def seal(parts: Iterable[Buffer], body_bytes: int, codec: int, fields: Fields) -
         ) from error
     checked = b"".join((head, *parts))
     length = HEADER_BYTES + padded(stored_bytes)
-    batch = bytearray(_UNCHECKED.pack(MAGIC, length, 0, 0, crc32c(checked)))
+    batch = bytearray(UNCHECKED.pack(MAGIC, length, 0, 0, crc32c(checked)))
     batch += checked
     if len(batch) != length:
         raise InvalidArgument(

@@ -9,7 +9,7 @@ import pytest
 from danubius.errors import InvalidArgument, MessageTooLarge
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, MESSAGE_BYTES_MAX
 from danubius.record.batch import HEADER_BYTES, Codec, Flag, RecordBatch, check_batch, read_header
-from danubius.record.encode import encode, rewrite_producer
+from danubius.record.encode import encode, encode_one, rewrite_producer
 
 ATTRIBUTES = [{"color": "red"}, None, {"size": "L", "größe": "ü"}]
 
@@ -151,6 +151,45 @@ def test_the_largest_batch_leaves_room_for_offset_deltas() -> None:
     assert RecordBatch.parse(part.buffer).end_offset == count
     with pytest.raises(MessageTooLarge):
         encode([*payloads, bytes(16)], publish_time_us=1)
+
+
+ONE: dict[str, Any] = {
+    "publish_time_us": 1,
+    "producer_id": 2,
+    "producer_epoch": 3,
+    "base_sequence": 4,
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"publish_time_us": 2**63},
+        {"producer_id": -1},
+        {"producer_id": 2**64},
+        {"producer_epoch": 2**32},
+        {"base_sequence": -1},
+        {"base_sequence": 2**63 - 1},
+    ],
+)
+def test_a_single_message_is_refused_as_in_any_batch(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument) as one:
+        encode_one(b"x", None, **{**ONE, **wrong})
+    with pytest.raises(InvalidArgument) as any_batch:
+        encode([b"x"], **{**ONE, **wrong})
+    assert str(one.value) == str(any_batch.value)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"1234"])
+def test_a_single_message_up_to_the_limit_is_taken_and_one_over_it_refused(
+    key: bytes | None,
+) -> None:
+    room = MESSAGE_BYTES_MAX - len(key or b"")
+    for spare in (0, 1, 100):
+        payload = bytes(room - spare)
+        assert encode_one(payload, key, **ONE) == encode([payload], keys=[key], **ONE)
+    with pytest.raises(MessageTooLarge):
+        encode_one(bytes(room + 1), key, **ONE)
 
 
 def test_rewriting_the_producer_changes_only_its_fields() -> None:

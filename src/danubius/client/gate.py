@@ -11,27 +11,28 @@ import asyncio
 class Gate:
     """Everybody who waits for one kind of change."""
 
-    __slots__ = ("_futures",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._futures: dict[asyncio.Future[None], None] = {}
+        self.waiting: dict[asyncio.Future[None], None] = {}
+        """Who waits now. To be looked at: asking it for its truth costs no call."""
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._futures)
+        return len(self.waiting)
 
     async def wait(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._futures[future] = None
+        self.waiting[future] = None
         try:
             await future
         finally:
-            self._futures.pop(future, None)
+            self.waiting.pop(future, None)
 
     def open(self) -> None:
         """Wake all who wait now."""
-        if self._futures:
-            futures, self._futures = self._futures, {}
+        if self.waiting:
+            futures, self.waiting = self.waiting, {}
             for future in futures:
                 if not future.done():
                     future.set_result(None)

@@ -23,7 +23,7 @@ from danubius.client.core.batching import (
 from danubius.client.core.repeat import fresh
 from danubius.client.gate import Gate
 from danubius.client.messages import Receipt, Receipts
-from danubius.client.settlement import Bundle, Settlement, Waiters
+from danubius.client.settlement import Bundle, Settlement, Sole, Waiters
 from danubius.client.shipper import Shipper
 from danubius.errors import (
     ClientClosed,
@@ -32,7 +32,7 @@ from danubius.errors import (
     MessageTooLarge,
     Overloaded,
 )
-from danubius.record.encode import encode
+from danubius.record.encode import encode, encode_one
 
 ItemT = TypeVar("ItemT")
 
@@ -69,6 +69,8 @@ class Producer:
         self._buffer_bytes = options.buffer_bytes
         self._message_bytes_max = link.message_bytes_max
         self._seal_handle: asyncio.Handle | None = None
+        self._is_prompt = not options.linger_s and not options.codec
+        """Whether a message may leave as it is: nothing to wait for, nothing to compress."""
         self._room = Gate()
         self._flushes: dict[asyncio.Future[None], int] = {}
         self._error: DanubiusError | None = None
@@ -115,6 +117,16 @@ class Producer:
             ProducerFenced: another producer of the same name took over.
         """
         payload, size = self.check(payload, key, attributes)
+        if (
+            self._sealed_count == 1
+            and self._is_prompt
+            and not attributes
+            and not self._batch.count
+            and self._seal_handle is None
+            and self._shipper.is_idle
+        ):
+            # One caller sends and waits, again and again: nobody else will join its batch.
+            return Receipt(self._topic, await self._send_alone(payload, key))
         if self._outbox.bytes + self._batch.size + size > self._buffer_bytes:
             await self._wait_room(size)
         future: asyncio.Future[int] = self._loop.create_future()
@@ -319,6 +331,26 @@ class Producer:
             if self._error is not None or self._is_closing:
                 raise self._ending()
 
+    def _send_alone(self, payload: bytes, key: bytes | None) -> asyncio.Future[int]:
+        """Send one message as a batch of its own, when nothing is open, under way or in trouble.
+
+        It does what `_put`, `_seal`, `pump` and `flush_socket` would. It is here because to one message at a time
+        the way through an open batch costs as much as the socket, and what can go wrong later goes the same way: from
+        here on it is a batch in the outbox like any other.
+        """
+        outbox = self._outbox
+        buffer = encode_one(
+            payload,
+            key,
+            publish_time_us=time.time_ns() // 1000,
+            producer_id=outbox.producer_id,
+            producer_epoch=outbox.producer_epoch,
+            base_sequence=outbox.next_sequence,
+        )
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._shipper.ship_at_once(buffer, 1, Sole(future), time.monotonic_ns())
+        return future
+
     def _put(
         self,
         payload: bytes,
@@ -364,14 +396,14 @@ class Producer:
 
     def _seal_if_window(self) -> None:
         """Seal the open batch, unless it would only wait in the outbox: then it had better grow on."""
-        if len(self._batch) and self._outbox.has_window:
+        if self._batch.count and self._outbox.has_window:
             self._seal()
 
     def _seal(self) -> None:
         """Close the open batch and queue it."""
-        if len(self._batch):
+        if self._batch.count:
             waiters, self._waiters = self._waiters, Waiters()
-            self._sealed_count = len(self._batch)
+            self._sealed_count = self._batch.count
             self._encode(self._batch.take(), waiters, self._batch_since_ns)
 
     def _encode(self, draft: Draft, settlement: Settlement, since_ns: int) -> None:
@@ -398,11 +430,11 @@ class Producer:
     # ------------------------------------------------------------ the shipper calls these
 
     def on_progress(self) -> None:
-        if self._seal_handle is None:
+        if self._batch.count and self._seal_handle is None:
             self._seal_if_window()
-        if self._outbox.has_waiting:
+        if self._outbox.bytes and self._outbox.has_waiting:
             self._shipper.pump()
-        if len(self._room) and self._has_room(self._options.batch_bytes):
+        if self._room.waiting and self._has_room(self._options.batch_bytes):
             self._room.open()
         if self._flushes:
             self._wake_flushes()
@@ -412,7 +444,7 @@ class Producer:
         if self._seal_handle is not None:
             self._seal_handle.cancel()
             self._seal_handle = None
-        if len(self._batch):
+        if self._batch.count:
             self._batch.take()
             self._shipper.report(self._waiters, error)
             self._waiters = Waiters()

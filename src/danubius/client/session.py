@@ -159,10 +159,21 @@ class Session:
 
     # ------------------------------------------------------------ sending
 
-    def call(self, command: AnyCommand, on_reply: OnReply, payload: Sequence[Buffer] = ()) -> None:
-        """Send a request; its reply goes to `on_reply`, never during this call."""
+    def call(
+        self,
+        command: AnyCommand,
+        on_reply: OnReply,
+        payload: Sequence[Buffer] = (),
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Send a request; its reply goes to `on_reply`, never during this call.
+
+        It leaves at the end of the loop's turn, together with what else is sent till then, or `at_once`.
+        """
         protocol = self._protocol
-        if self._is_lost or protocol is None or protocol.is_closing:
+        # On a connection that is closing the request goes nowhere, and is answered when it has closed.
+        if self._is_lost or protocol is None:
             error = self._cause or BrokerUnavailable("the connection is closed")
             self._loop.call_soon(on_reply, error, _NO_PAYLOAD)
             return
@@ -174,6 +185,8 @@ class Session:
             return
         self._pending[correlation] = on_reply
         protocol.write(buffers)
+        if at_once:
+            protocol.flush()
 
     def tell(self, command: AnyCommand) -> None:
         """Send what is not answered. Does nothing on a lost connection: its owner hears of the loss anyway."""

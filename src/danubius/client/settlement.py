@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from danubius.client.core.repeat import fresh
 
 if TYPE_CHECKING:
@@ -48,6 +50,22 @@ class Waiters:
             else:
                 future.set_exception(fresh(error))
         return is_heard
+
+
+class Sole(msgspec.Struct, eq=False):
+    """The caller of `send` whose message is a batch of its own."""
+
+    future: asyncio.Future[int]
+
+    def stored(self, offset: int) -> None:
+        if not self.future.done():
+            self.future.set_result(offset)
+
+    def failed(self, error: DanubiusError) -> bool:
+        if self.future.done():
+            return False  # the caller stopped waiting
+        self.future.set_exception(fresh(error))
+        return True
 
 
 class Bundle:

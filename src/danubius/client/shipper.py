@@ -59,6 +59,7 @@ class Shipper:
         """The first failure of messages that nobody waits for."""
         self._owner = owner
         self._options = options
+        self._send_timeout_ns = int(options.send_timeout_s * 1e9)
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._attachment = Attachment(link, self, ProducerOpened)
@@ -78,10 +79,12 @@ class Shipper:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way and a batch would leave at once."""
+        outbox, session = self.outbox, self._session
         return (
-            not self.outbox.bytes
-            and self._session is not None
-            and self._session.is_writable
+            not outbox.bytes
+            and outbox.barrier is None
+            and session is not None
+            and session.is_writable
             and self._stall_timer is None
         )
 
@@ -113,12 +116,29 @@ class Shipper:
 
     # ------------------------------------------------------------ shipping
 
-    def add(self, buffer: bytearray, count: int, settlement: Settlement, since_ns: int) -> None:
+    def add(
+        self, buffer: bytes | bytearray, count: int, settlement: Settlement, since_ns: int
+    ) -> None:
         """Queue an encoded batch; `since_ns` is when its first message was accepted."""
-        deadline_ns = since_ns + int(self._options.send_timeout_s * 1e9)
+        deadline_ns = since_ns + self._send_timeout_ns
         self.outbox.add(buffer, count, deadline_ns, settlement)
         if self._expiry_timer is None:
             self._arm_expiry(deadline_ns - time.monotonic_ns())
+
+    def ship_at_once(
+        self, buffer: bytes | bytearray, count: int, settlement: Settlement, since_ns: int
+    ) -> None:
+        """`add`, `pump` and `flush_socket` in one step, while `is_idle`."""
+        session, produce = self._session, self._produce
+        assert session is not None
+        assert produce is not None
+        outbox = self.outbox
+        deadline_ns = since_ns + self._send_timeout_ns
+        parcel = outbox.pass_through(buffer, count, deadline_ns, settlement)
+        if self._expiry_timer is None:
+            self._arm_expiry(self._send_timeout_ns)
+        on_reply = partial(self._on_reply, parcel, outbox.generation)
+        session.call(produce, on_reply, (buffer,), at_once=True)
 
     def pump(self) -> None:
         """Send what may be sent now."""
@@ -154,7 +174,9 @@ class Shipper:
         if type(reply) is Produced:
             if self.outbox.settle(parcel):
                 parcel.token.stored(reply.offset)
-                self._on_settled()
+                if self._is_troubled:
+                    self._calm_down()
+                self._owner.on_progress()
             return
         if generation != self.outbox.generation or parcel.is_settled:
             return
@@ -173,18 +195,18 @@ class Shipper:
                 # The batches behind it are out of sequence from here on: the first of them reopens.
                 self.outbox.settle(parcel)
                 self.report(parcel.token, error)
-                self._on_settled()
+                self._calm_down()
+                self._owner.on_progress()
             case Verdict.FAIL_PRODUCER:
                 self.end(error)
 
-    def _on_settled(self) -> None:
-        if self._is_troubled:
-            self._refusal = None
-            self._is_troubled = self.outbox.has_gap
-            self._backoff.reset()
-            self._attachment.calm()
-            self._renew_if_needed()
-        self._owner.on_progress()
+    def _calm_down(self) -> None:
+        """A batch got its answer in spite of the trouble before."""
+        self._refusal = None
+        self._is_troubled = self.outbox.has_gap
+        self._backoff.reset()
+        self._attachment.calm()
+        self._renew_if_needed()
 
     # ------------------------------------------------------------ waiting and giving up
 

@@ -128,7 +128,7 @@ def test_an_open_batch_keeps_columns_in_step() -> None:
     assert batch.add(b"b", b"k", None, 2) == 1
     assert batch.add(b"c", None, {"x": "y"}, 3) == 2
     assert batch.take() == Draft([b"a", b"b", b"c"], [None, b"k", None], [None, None, {"x": "y"}])
-    assert len(batch) == 0
+    assert batch.count == 0
     assert batch.size == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,17 +13,26 @@ from danubius.record.batch import read_header
 from danubius.record.encode import encode
 
 
-def add(
-    outbox: Outbox[str], count: int = 1, token: str = "", deadline_ns: int = 100
-) -> Parcel[str]:
-    buffer = encode(
+def encoded(outbox: Outbox[str], count: int) -> bytearray:
+    return encode(
         [b"x"] * count,
         publish_time_us=1,
         producer_id=outbox.producer_id,
         producer_epoch=outbox.producer_epoch,
         base_sequence=outbox.next_sequence,
     )
-    return outbox.add(buffer, count, deadline_ns, token)
+
+
+def add(
+    outbox: Outbox[str], count: int = 1, token: str = "", deadline_ns: int = 100
+) -> Parcel[str]:
+    return outbox.add(encoded(outbox, count), count, deadline_ns, token)
+
+
+def pass_through(
+    outbox: Outbox[str], count: int = 1, token: str = "", deadline_ns: int = 100
+) -> Parcel[str]:
+    return outbox.pass_through(bytes(encoded(outbox, count)), count, deadline_ns, token)
 
 
 @pytest.fixture
@@ -40,6 +50,42 @@ def test_batches_leave_in_order_up_to_the_window(outbox: Outbox[str]) -> None:
     outbox.settle(parcels[0])
     assert outbox.take() == [parcels[3]]
     outbox.check()
+
+
+def test_passing_through_is_adding_and_taking(outbox: Outbox[str]) -> None:
+    twin: Outbox[str] = Outbox(window=3)
+    twin.opened(7, 1, 0)
+    for count in (1, 2):
+        passed, taken = pass_through(outbox, count, "t", 9), add(twin, count, "t", 9)
+        assert twin.take() == [taken]
+        assert msgspec.structs.astuple(passed) == msgspec.structs.astuple(taken)
+        assert outbox.bytes == twin.bytes
+        assert outbox.take() == []
+        outbox.check()
+        assert outbox.settle(passed)
+        assert twin.settle(taken)
+    assert (outbox.next_sequence, outbox.next_ordinal) == (3, 2)
+    assert len(outbox) == outbox.bytes == 0
+
+
+def test_what_passed_through_leaves_again_after_a_rewind(outbox: Outbox[str]) -> None:
+    passed, behind = pass_through(outbox), add(outbox)
+    outbox.opened(7, 2, 5)
+    assert outbox.take() == [passed, behind]
+    header = read_header(passed.buffer)
+    assert (header.producer_epoch, header.base_sequence) == (2, 5)
+    outbox.check()
+
+
+def test_nothing_overtakes_by_passing_through(outbox: Outbox[str]) -> None:
+    add(outbox)
+    with pytest.raises(AssertionError):
+        pass_through(outbox)
+    outbox.drain()
+    outbox.resumed(next_sequence=0)
+    assert outbox.has_gap
+    with pytest.raises(AssertionError):
+        pass_through(outbox)
 
 
 def test_an_answer_out_of_order_does_not_open_the_window(outbox: Outbox[str]) -> None:
@@ -207,10 +253,20 @@ class AgainstABroker(RuleBasedStateMachine):
     @rule()
     def send(self) -> None:
         for parcel in self.outbox.take():
-            header = read_header(parcel.buffer)
-            assert header.producer_epoch == self.epoch
-            assert header.base_sequence == parcel.base_sequence
-            self.wire.append((parcel, self.outbox.generation, self.epoch, bytes(parcel.buffer)))
+            self._put_on_wire(parcel)
+
+    @precondition(lambda self: not self.outbox.bytes and not self.outbox.has_gap)
+    @rule(count=st.integers(1, 3))
+    def send_alone(self, count: int) -> None:
+        token = f"m{len(self.added)}"
+        self.added.append(token)
+        self._put_on_wire(pass_through(self.outbox, count, token))
+
+    def _put_on_wire(self, parcel: Parcel[str]) -> None:
+        header = read_header(parcel.buffer)
+        assert header.producer_epoch == self.epoch
+        assert header.base_sequence == parcel.base_sequence
+        self.wire.append((parcel, self.outbox.generation, self.epoch, bytes(parcel.buffer)))
 
     @precondition(lambda self: self.wire)
     @rule(is_refused=st.booleans(), is_heard=st.booleans())

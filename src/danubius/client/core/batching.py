@@ -30,6 +30,7 @@ class Accumulator:
         "_keys",
         "_payloads",
         "bytes_max",
+        "count",
         "is_full",
         "records_max",
         "size",
@@ -41,17 +42,15 @@ class Accumulator:
         self.bytes_max = bytes_max
         self.records_max = records_max
         self.size = 0
+        self.count = 0
         self.is_full = False
         self._payloads: list[bytes] = []
         self._keys: list[bytes | None] | None = None
         self._attributes: list[Mapping[str, str] | None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._payloads)
-
     def has_room(self, size: int) -> bool:
         """Whether a message of this size may join a batch that is not full; the first one always may."""
-        return self.size + size <= self.bytes_max or not self._payloads
+        return self.size + size <= self.bytes_max or not self.count
 
     def add(
         self,
@@ -61,11 +60,11 @@ class Accumulator:
         size: int,
     ) -> int:
         """Take one message and return its place in the batch."""
-        payloads = self._payloads
-        index = len(payloads)
-        payloads.append(payload)
+        index = self.count
+        self.count = index + 1
+        self._payloads.append(payload)
         self.size += size
-        self.is_full = self.size >= self.bytes_max or index + 1 >= self.records_max
+        self.is_full = self.size >= self.bytes_max or self.count >= self.records_max
         if key is not None or self._keys is not None:
             if self._keys is None:
                 self._keys = list[bytes | None]([None]) * index
@@ -82,6 +81,7 @@ class Accumulator:
         self._payloads = []
         self._keys = None
         self._attributes = None
+        self.count = 0
         self.size = 0
         self.is_full = False
         return draft

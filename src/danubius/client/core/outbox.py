@@ -16,6 +16,8 @@ from collections import deque
 from itertools import chain, pairwise
 from typing import Final, Generic, TypeVar
 
+import msgspec
+
 from danubius.record.encode import rewrite_producer
 
 WINDOW_BATCHES: Final = 64
@@ -23,38 +25,18 @@ WINDOW_BATCHES: Final = 64
 TokenT = TypeVar("TokenT")
 
 
-class Parcel(Generic[TokenT]):
+class Parcel(msgspec.Struct, Generic[TokenT], eq=False):
     """One encoded batch and what waits for it."""
 
-    __slots__ = (
-        "base_sequence",
-        "buffer",
-        "count",
-        "deadline_ns",
-        "is_settled",
-        "ordinal",
-        "token",
-        "was_sent",
-    )
-
-    def __init__(
-        self,
-        buffer: bytearray,
-        ordinal: int,
-        base_sequence: int,
-        count: int,
-        deadline_ns: int,
-        token: TokenT,
-    ) -> None:
-        self.buffer = buffer
-        self.ordinal = ordinal
-        """Its number in this outbox; unlike the sequence it never changes."""
-        self.base_sequence = base_sequence
-        self.count = count
-        self.deadline_ns = deadline_ns
-        self.token = token
-        self.is_settled = False
-        self.was_sent = False
+    buffer: bytes | bytearray
+    ordinal: int
+    """Its number in this outbox; unlike the sequence it never changes."""
+    base_sequence: int
+    count: int
+    deadline_ns: int
+    token: TokenT
+    was_sent: bool = False
+    is_settled: bool = False
 
     @property
     def end_sequence(self) -> int:
@@ -65,9 +47,9 @@ class Outbox(Generic[TokenT]):
     """The unacknowledged batches of one producer."""
 
     __slots__ = (
-        "_barrier",
         "_in_flight",
         "_waiting",
+        "barrier",
         "bytes",
         "generation",
         "next_ordinal",
@@ -88,7 +70,8 @@ class Outbox(Generic[TokenT]):
         self.bytes = 0
         self._waiting: deque[Parcel[TokenT]] = deque()
         self._in_flight: deque[Parcel[TokenT]] = deque()
-        self._barrier: int | None = None
+        self.barrier: int | None = None
+        """The sequence from which on batches are held back for a new epoch."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._in_flight)
@@ -96,7 +79,7 @@ class Outbox(Generic[TokenT]):
     @property
     def has_window(self) -> bool:
         """Whether a batch added now could be sent now."""
-        return not self._waiting and self._barrier is None and len(self._in_flight) < self.window
+        return not self._waiting and self.barrier is None and len(self._in_flight) < self.window
 
     @property
     def has_waiting(self) -> bool:
@@ -106,13 +89,13 @@ class Outbox(Generic[TokenT]):
     @property
     def has_gap(self) -> bool:
         """Whether batches wait for a new epoch."""
-        return self._barrier is not None
+        return self.barrier is not None
 
     @property
     def needs_epoch(self) -> bool:
         """Whether everything below the gap is settled, so that a new epoch may be asked for."""
-        return self._barrier is not None and not any(
-            not parcel.is_settled and parcel.base_sequence < self._barrier
+        return self.barrier is not None and not any(
+            not parcel.is_settled and parcel.base_sequence < self.barrier
             for parcel in chain(self._in_flight, self._waiting)
         )
 
@@ -129,7 +112,9 @@ class Outbox(Generic[TokenT]):
         oldest = self.oldest
         return oldest is None or oldest.ordinal >= ordinal
 
-    def add(self, buffer: bytearray, count: int, deadline_ns: int, token: TokenT) -> Parcel[TokenT]:
+    def add(
+        self, buffer: bytes | bytearray, count: int, deadline_ns: int, token: TokenT
+    ) -> Parcel[TokenT]:
         """Queue a batch that was encoded with this outbox's id, epoch and next sequence."""
         assert count > 0
         parcel = Parcel(buffer, self.next_ordinal, self.next_sequence, count, deadline_ns, token)
@@ -139,6 +124,20 @@ class Outbox(Generic[TokenT]):
         self._waiting.append(parcel)
         return parcel
 
+    def pass_through(
+        self, buffer: bytes | bytearray, count: int, deadline_ns: int, token: TokenT
+    ) -> Parcel[TokenT]:
+        """`add` a batch and `take` it in one step, when nothing is queued, under way or held back."""
+        assert not self.bytes
+        assert self.barrier is None
+        ordinal, sequence = self.next_ordinal, self.next_sequence
+        parcel = Parcel(buffer, ordinal, sequence, count, deadline_ns, token, was_sent=True)
+        self.next_ordinal = ordinal + 1
+        self.next_sequence = sequence + count
+        self.bytes = len(buffer)
+        self._in_flight.append(parcel)
+        return parcel
+
     def take(self) -> list[Parcel[TokenT]]:
         """The batches to send now, in order; they are under way from here on."""
         ready: list[Parcel[TokenT]] = []
@@ -146,7 +145,7 @@ class Outbox(Generic[TokenT]):
         in_flight = self._in_flight
         while waiting and len(in_flight) < self.window:
             parcel = waiting[0]
-            if self._barrier is not None and parcel.base_sequence >= self._barrier:
+            if self.barrier is not None and parcel.base_sequence >= self.barrier:
                 break
             waiting.popleft()
             if not parcel.is_settled:
@@ -180,13 +179,13 @@ class Outbox(Generic[TokenT]):
         self.rewind()
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self._barrier = None
+        self.barrier = None
         self._waiting = deque(parcel for parcel in self._waiting if not parcel.is_settled)
         sequence = next_sequence
         for parcel in self._waiting:
             # A copy: the transport may still hold the old bytes, on their way under the old epoch.
-            parcel.buffer = bytearray(parcel.buffer)
-            rewrite_producer(parcel.buffer, producer_id, producer_epoch, sequence)
+            parcel.buffer = buffer = bytearray(parcel.buffer)
+            rewrite_producer(buffer, producer_id, producer_epoch, sequence)
             parcel.base_sequence = sequence
             sequence += parcel.count
         self.next_sequence = sequence
@@ -198,7 +197,7 @@ class Outbox(Generic[TokenT]):
         the rest is held back behind a barrier until `needs_epoch` and `opened`.
         """
         self.rewind()
-        self._barrier = None
+        self.barrier = None
         # New batches must never take sequences that the broker has seen: it would take them for repeats.
         self.next_sequence = max(self.next_sequence, next_sequence)
         expected = self.next_sequence
@@ -207,11 +206,11 @@ class Outbox(Generic[TokenT]):
                 expected = parcel.base_sequence
                 break
         if expected != next_sequence:
-            self._barrier = next_sequence
+            self.barrier = next_sequence
 
     def doubtful(self) -> list[Parcel[TokenT]]:
         """Behind a gap: the open batches that were sent once and that the broker knows nothing of."""
-        barrier = self._barrier
+        barrier = self.barrier
         if barrier is None:
             return []
         return [

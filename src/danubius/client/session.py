@@ -30,6 +30,7 @@ from danubius.wire.commands import (
     Error,
     Goodbye,
     Hello,
+    Opcode,
     Ping,
     Pong,
     ProducerClosed,
@@ -50,6 +51,7 @@ _GIVE_UP_KEEPALIVES: Final = 3
 _GOODBYE_GRACE_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final = 2 * CLOSE_TIMEOUT_S
 _NO_PAYLOAD: Final = memoryview(b"")
+_OPCODE_NAMES: Final = {int(opcode): opcode.name for opcode in Opcode}
 
 OnReply = Callable[[AnyCommand | DanubiusError, memoryview], None]
 """Takes the broker's answer (or the error it is) and the record batches that came with it."""
@@ -222,7 +224,7 @@ class Session:
             on_reply = self._pending.pop(correlation, None)
             if on_reply is not None:
                 if type(command) is Error:
-                    on_reply(error_from_code(command.code, command.message), payload)
+                    on_reply(_error_of(command), payload)
                 else:
                     on_reply(command, payload)
                 return
@@ -240,8 +242,10 @@ class Session:
             case Welcome():
                 if not self._welcome.done():
                     self._welcome.set_result(command)
+            case Error(about=0):
+                self._end(_error_of(command))
             case Error():
-                self._end(error_from_code(command.code, command.message))
+                self._on_refused(command)
             case Goodbye():
                 self._end(BrokerUnavailable(f"the broker ended the connection: {command.reason}"))
             case ConsumerActive() | ConsumerClosed() | ProducerClosed():
@@ -258,6 +262,17 @@ class Session:
         handles = self.consumers if isinstance(event, ConsumerClosed) else self.producers
         if owner := handles.pop(event.handle, None):
             owner.on_closed_by_broker(error_from_code(event.code, event.message))
+
+    def _on_refused(self, refusal: Error) -> None:
+        """A command that nobody waits for (an acknowledgement, credit) failed: the log is where that can be seen."""
+        log.warning(
+            "the broker refused a command",
+            extra={
+                "command": _OPCODE_NAMES.get(refusal.about, str(refusal.about)),
+                "handle": refusal.handle,
+                "error": str(_error_of(refusal)),
+            },
+        )
 
     def _pong(self, correlation: int) -> None:
         if self._protocol is not None and not self._protocol.is_closing:
@@ -333,6 +348,10 @@ class Session:
         if silent_s >= self._keepalive_s:
             self.call(Ping(), ignore)
         self._arm_keepalive()
+
+
+def _error_of(frame: Error) -> DanubiusError:
+    return error_from_code(frame.code, frame.message, frame.first, frame.end)
 
 
 def ignore(_reply: AnyCommand | DanubiusError, _payload: memoryview) -> None:

@@ -91,6 +91,8 @@ class Broker:
         self._next_consumer_id = 1
         self._creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self.is_committing = False
+        self.is_lone_commit = False
+        """Of the commit under way, or the last: whether it was of one append."""
         self.on_answered: Callable[[], None] = _nothing
         """Called when all answers and deliveries of one commit were written: they can leave now."""
         self._touched: dict[Topic, None] = {}
@@ -111,6 +113,7 @@ class Broker:
             self.journal_failure = None
             log.info("journal works again")
         self._is_notify_due = self.is_committing = True
+        self.is_lone_commit = len(tokens) == 1
         for token in tokens:
             token.committed()
         self.committed_position = end_position

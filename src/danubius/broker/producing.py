@@ -101,6 +101,8 @@ class ProducerHandle:
     def _answer(self, correlation_id: int, result: Offset | DanubiusError) -> None:
         if isinstance(result, int):
             self._peer.send(Produced(result), correlation_id)
+            if self._broker.is_lone_commit and not self.topic.subscriptions:
+                self._peer.flush()  # nobody else's messages would leave with it
         else:
             self._peer.send(Error(result.code, result.message, result.retry), correlation_id)
 

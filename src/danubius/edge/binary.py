@@ -79,6 +79,9 @@ class BinaryConnection:
                 reply = Error(error.code, error.message, error.retry)
                 self.protocol.write(self._wire.send(reply, correlation_id))
 
+    def flush(self) -> None:
+        self.protocol.flush()
+
     def pause_reading(self, reason: str) -> None:
         self.protocol.pause_reading(reason)
         # An answer may be among what is not read now: whom we do not listen to is not silent.

@@ -109,8 +109,9 @@ class PublishPipeline:
     def on_committed(self, append: _Append) -> None:
         entry = append.entry
         self.sequencer.commit()
-        self._log.append(entry)
+        # It is durable, so the publisher need not wait for what is left to do.
         append.answer(entry.first)  # type: ignore[arg-type]
+        self._log.append(entry)
         if self._repeat_answers:
             for answer in self._repeat_answers.pop(entry.first, ()):
                 answer(entry.first)  # type: ignore[arg-type]

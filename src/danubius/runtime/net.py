@@ -32,7 +32,11 @@ WRITE_LOW_BYTES: Final = 512 * 1024
 """Unsent bytes at which `on_resume_writing` is called; not zero, so that the socket never runs dry."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long a closing connection may take to send what is left and to see the peer's end."""
+DIRECT_BYTES_MAX: Final = 16 * 1024
+"""What is written past the transport: small enough for any socket's buffer to take it whole, as a rule."""
 BACKLOG: Final = 1024
+
+_DIRECT_BUFFERS_MAX: Final = 64
 
 _DISCARD_BYTES: Final = 64 * 1024
 
@@ -67,6 +71,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     """
 
     __slots__ = (
+        "_descriptor",
         "_discard",
         "_flush_handle",
         "_is_batching",
@@ -114,6 +119,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._on_connected = on_connected
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1
+        """The socket's, while it is plain and open."""
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
         self._flush_handle: asyncio.Handle | None = None
@@ -179,11 +186,30 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         if not self._outgoing or transport is None:
             return
         outgoing, self._outgoing = self._outgoing, []
-        self._outgoing_bytes = 0
+        size, self._outgoing_bytes = self._outgoing_bytes, 0
+        if size <= DIRECT_BYTES_MAX and len(outgoing) <= _DIRECT_BUFFERS_MAX:
+            sent = self._send_directly(transport, outgoing)
+            if sent == size:
+                return
+            if sent:
+                outgoing = [b"".join(outgoing)[sent:]]
         if len(outgoing) == 1:
             transport.write(outgoing[0])
         else:
             transport.writelines(outgoing)
+
+    def _send_directly(self, transport: asyncio.Transport, buffers: list[Buffer]) -> int:
+        """Hand small buffers to the kernel now, and say how many bytes it took.
+
+        The transport would do so at the end of the loop's turn, and an answer should not wait for it. Only while the
+        transport holds nothing back, or bytes would overtake each other; whatever is wrong, it is the one to tell.
+        """
+        if self._descriptor < 0 or transport.get_write_buffer_size() or transport.is_closing():
+            return 0
+        try:
+            return os.writev(self._descriptor, buffers)
+        except OSError:
+            return 0
 
     # ------------------------------------------------------------ pausing and closing
 
@@ -238,7 +264,11 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not every loop's stream transports derive from asyncio.Transport: uvloop's do not.
         self._transport = transport = cast("asyncio.Transport", transport)
-        _tune(transport.get_extra_info("socket"))
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None:
+            _tune(sock)
+            if transport.get_extra_info("sslcontext") is None:
+                self._descriptor = sock.fileno()
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         address = transport.get_extra_info("peername")
         if address:
@@ -284,6 +314,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         return False  # the transport closes itself once it has sent what it holds
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._descriptor = -1  # its number may be another connection's from here on
         self._end_source()
         self._is_lost = True
         self.is_closing = True
@@ -339,8 +370,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             self._problem = loss
 
 
-def _tune(sock: socket.socket | None) -> None:
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+def _tune(sock: socket.socket) -> None:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

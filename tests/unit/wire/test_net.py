@@ -11,7 +11,7 @@ import pytest
 
 from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument, ProtocolViolation
 from danubius.runtime import net
-from danubius.runtime.net import StreamProtocol, dial, listen
+from danubius.runtime.net import DIRECT_BYTES_MAX, StreamProtocol, dial, listen
 from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
 from danubius.wire.connection import Connection
 from danubius.wire.states import ConnectionState, Role
@@ -227,6 +227,28 @@ async def test_writer_hears_of_the_bound_in_the_same_turn() -> None:
             client.send(Produce(1), 1, bytes(MIB))
             written += MIB
         assert client.protocol.is_writing_paused
+
+
+async def test_what_is_flushed_at_once_never_overtakes_what_the_transport_holds() -> None:
+    """Until the socket is full, beyond it, and when it has room again: small flushes and large ones in turn."""
+    async with Running() as world:
+        client, broker = await world.connect()
+        broker.protocol.pause_reading("test")
+        count = 0
+        while not client.protocol.is_writing_paused:
+            count += 1
+            client.send(Produce(1), count, bytes(DIRECT_BYTES_MAX if count % 7 == 0 else 1000))
+            client.protocol.flush()
+
+        broker.protocol.resume_reading("test")
+        await broker.until(lambda: len(broker.frames) > count // 2)
+        for _ in range(100):
+            count += 1
+            client.send(Produce(1), count, b"")
+            client.protocol.flush()
+
+        await broker.until(lambda: len(broker.frames) == 1 + count)
+        assert [frame.correlation_id for frame in broker.frames[1:]] == list(range(1, count + 1))
 
 
 async def test_reading_goes_on_only_when_every_reason_is_withdrawn() -> None:

@@ -145,13 +145,13 @@ def confirmed(states: list[State]) -> list[bool]:
 
 
 def split(places: Places, index: bytes | None) -> list[Places]:
-    """The batches that lie between two known offsets: those of a block, or all."""
-    if index is None:
-        return [places]
-    return [
-        [place for place in places if row.position <= place[0] < row.position + row.size]
-        for row in decode_rows(index)
-    ]
+    """The batches that lie between two known offsets: those of a block, and those that the index lacks."""
+    blocks: list[Places] = []
+    for row in decode_rows(index or b""):
+        end = row.position + row.size
+        blocks.append([place for place in places if place[0] < end])
+        places = [place for place in places if place[0] >= end]
+    return [*blocks, places]
 
 
 def read_around_damage(world: World, metas: list[Any], bytes_max: int) -> dict[int, list[bytes]]:

@@ -57,7 +57,7 @@ class LocalLedgerStore:
         self._groups = [directory / f"{number:02x}" for number in range(_GROUPS)]
         self._made_groups: set[Path] = set()
 
-    def create(self, ref: LedgerRef, header: LedgerHeader) -> None:
+    def create(self, ref: LedgerRef, header: LedgerHeader, buffers: Sequence[Buffer] = ()) -> None:
         self._close(ref)
         group = self._group(ref.topic_id)
         if group not in self._made_groups:
@@ -69,7 +69,7 @@ class LocalLedgerStore:
         if file.size():  # left by an attempt that failed
             self._files.remove(self._path(ref, _INDEX))
             file.truncate(0)
-        file.pwritev([encode_header(header)], 0)
+        file.pwritev([encode_header(header), *buffers], 0)
 
     def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         self._file(ref).pwritev(buffers, at)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.core.retention import plan_drop
-from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State
+from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State, WriteJob
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef
 from danubius.ledger.reader import find_time_in, find_time_on_disk, load_index, read_blocks
-from danubius.ledger.writer import DeleteJob, Job, WriteJob
+from danubius.ledger.writer import DeleteJob, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,10 +135,9 @@ class ManagedLedger:
         self.close_block()
         return self.ledgers
 
-    def take_unwritten(self) -> None:
+    def take_unwritten(self) -> WriteJob | None:
         ledger = self._open
-        if ledger is not None:
-            self._hand_over(ledger)
+        return None if ledger is None else self._job_of(ledger)
 
     def close_block(self) -> None:
         if self._open is not None:
@@ -167,13 +166,16 @@ class ManagedLedger:
         if ledger is not None:
             ledger.seal()
             self._backing.sealed.append(ledger)
-            self._hand_over(ledger)
+            job = self._job_of(ledger)
+            assert job is not None
+            self._backing.put(job)
 
-    def _hand_over(self, ledger: Ledger) -> None:
+    def _job_of(self, ledger: Ledger) -> WriteJob | None:
         segments = ledger.take_unwritten()
         self._backing.cache.handed_over(self)
         if segments or ledger.is_sealed:
-            self._backing.put(WriteJob(ledger.ref, ledger.header, segments, ledger.is_sealed))
+            return WriteJob(ledger, segments, ledger.is_sealed)
+        return None
 
     # ------------------------------------------------------------ the cache's call
 
@@ -352,6 +354,8 @@ class ManagedLedger:
                 age_max_ms = min(age_max_ms, max(retention.age_ms, SEAL_AGE_MIN_MS))
             if now_ms - self._open.created_ms >= age_max_ms:
                 self._seal()
+        if not self._ledgers or not self._ledgers[0].is_sealed:
+            return self._start
         count = plan_drop(self.ledgers, floor, retention, now_ms)
         return max(self._start, self._ledgers[count - 1].end_offset) if count else self._start
 
@@ -383,7 +387,9 @@ class ManagedLedger:
 
     def close(self) -> None:
         """Hand over what is unwritten; the topic stays as it is."""
-        self.take_unwritten()
+        job = self.take_unwritten()
+        if job is not None:
+            self._backing.put(job)
 
     def delete(self) -> None:
         """Remove the topic's ledgers and forget its tail. Readers hear TopicDeleted."""

@@ -28,10 +28,10 @@ class MemoryLedgerStore:
         self._index: dict[LedgerRef, bytearray] = {}
         self._sealed: set[LedgerRef] = set()
 
-    def create(self, ref: LedgerRef, header: LedgerHeader) -> None:
+    def create(self, ref: LedgerRef, header: LedgerHeader, buffers: Sequence[Buffer] = ()) -> None:
         self._sealed.discard(ref)
         self._index.pop(ref, None)
-        self._data[ref] = bytearray(encode_header(header))
+        self._data[ref] = bytearray(b"".join([encode_header(header), *buffers]))
 
     def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         self._put(self._data, ref, at, b"".join(buffers))

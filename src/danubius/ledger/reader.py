@@ -137,22 +137,31 @@ def find_time_on_disk(
 def load_index(
     store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
 ) -> BlockIndex:
-    """The index of a sealed ledger, from its file; from its first bad row on, from the ledger itself."""
+    """The index of a sealed ledger, from its file; from its first bad or missing row on, from the ledger itself."""
     stored = store.read_index(ref, 0, meta.index_entries)
     try:
         return parse_index(stored, meta)
     except LedgerDamaged as error:
         kept = _sound_prefix(stored, meta)
-        log.warning(
-            "ledger index is damaged and will be rebuilt",
-            extra={
-                "topic_id": ref.topic_id,
-                "ledger_id": ref.ledger_id,
-                "kept_rows": len(kept),
-                "error": error.message,
-            },
-        )
+        if not _is_mere_lag(stored, kept, meta, block_bytes):
+            log.warning(
+                "ledger index is damaged and will be rebuilt",
+                extra={
+                    "topic_id": ref.topic_id,
+                    "ledger_id": ref.ledger_id,
+                    "kept_rows": len(kept),
+                    "error": error.message,
+                },
+            )
         return rebuild_index(store, ref, meta, block_bytes, kept)
+
+
+def _is_mere_lag(
+    stored: bytes, kept: Sequence[BlockRow], meta: LedgerMeta, block_bytes: int
+) -> bool:
+    """Whether the file holds only good rows, and those that it lacks cover less than a block: see `LedgerWriter`."""
+    covered = kept[-1].position + kept[-1].size if kept else FILE_HEADER_BYTES
+    return len(stored) == len(kept) * INDEX_ROW_BYTES and meta.data_bytes - covered < block_bytes
 
 
 def _sound_prefix(data: bytes, meta: LedgerMeta) -> list[BlockRow]:

@@ -49,7 +49,7 @@ class LedgerStorage:
         self._store = store
         self._post = post
         self._clock = clock or SystemClock()
-        self._cache = TailCache(config)
+        self._cache = TailCache(config, self._put)
         self._cache.now_ms = self._clock.wall_us() // 1000
         self._reads = ReadPool(config.read_threads, config.reads_queued_max, post, spawn)
         self._writer = LedgerWriter(config, store, post, self._on_report, self.tick)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class LedgerStore(Protocol):
     """A place for ledgers. All methods may block; failures are StorageFull or StorageFailed."""
 
-    def create(self, ref: LedgerRef, header: LedgerHeader) -> None:
-        """Make a ledger that holds its header alone; what was there under this name is gone."""
+    def create(self, ref: LedgerRef, header: LedgerHeader, buffers: Sequence[Buffer] = ()) -> None:
+        """Make a ledger of its header and what follows it; what was there under this name is gone."""
         ...
 
     def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:

@@ -13,8 +13,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from danubius.ledger.core.segment import State
+from danubius.ledger.writer import WriteJobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Segment, Tail
     from danubius.ledger.writer import Written
@@ -33,8 +36,9 @@ class _Dirt:
 class TailCache:
     """One per broker."""
 
-    def __init__(self, config: LedgerConfig) -> None:
+    def __init__(self, config: LedgerConfig, put: Callable[[WriteJobs], None]) -> None:
         self._config = config
+        self._put = put
         self._unhanded: dict[Tail, _Dirt] = {}
         self._unhanded_bytes = 0
         self._unsynced: dict[Tail, None] = {}
@@ -70,8 +74,7 @@ class TailCache:
             self._unhanded_bytes -= dirt.cost
 
     def hand_over_all(self) -> None:
-        for tail in list(self._unhanded):
-            tail.take_unwritten()
+        self._hand_over(list(self._unhanded))
 
     def hand_over_due(self) -> None:
         """Write what is worth a write, or has waited long enough."""
@@ -81,8 +84,12 @@ class TailCache:
             for tail, dirt in self._unhanded.items()
             if dirt.cost >= self._config.block_bytes or dirt.since_ms <= oldest_ms
         ]
-        for tail in due:
-            tail.take_unwritten()
+        self._hand_over(due)
+
+    def _hand_over(self, tails: Iterable[Tail]) -> None:
+        jobs = [job for tail in tails if (job := tail.take_unwritten()) is not None]
+        if jobs:
+            self._put(WriteJobs(jobs))
 
     def hand_over_for_sync(self) -> None:
         """Everything is handed over, and no block goes on behind the coming sync."""

@@ -9,24 +9,26 @@ Invariants:
   unsynced ledger cover its unsynced bytes exactly, and after a failed sync the bytes are read back
   by them, proven by their checksums and written again: what the system lost of them is not taken
   for stored. Rows are kept until they are synced.
-- Only unsynced ledgers cost memory here.
+- An index lags: rows are stored once they cover a block's worth of bytes, or are `INDEX_ROWS` many.
+  Until then they wait here, of each open ledger; a reader that misses them finds the batches itself.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, StorageFailed
 from danubius.ledger.core.format import (
     FILE_HEADER_BYTES,
+    INDEX_ROW_BYTES,
     BlockRow,
     LedgerHeader,
     encode_header,
     encode_row,
 )
+from danubius.ledger.core.segment import WriteJob
 from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
 from danubius.runtime.threads import finishing
@@ -42,21 +44,20 @@ if TYPE_CHECKING:
 WRITE_BYTES: Final = 4 * MIB
 """Bytes of one write and of one report: bounds the memory that is held twice."""
 REPORT_SEGMENTS: Final = 256
+INDEX_ROWS: Final = 32
+"""So many rows are stored even if they cover little: bounds what waits here of a quiet topic."""
 
 log = logging.getLogger(__name__)
 
 
-class WriteJob(NamedTuple):
-    """Write segments of one ledger; with `seal`, they are its last."""
+class WriteJobs(NamedTuple):
+    """Write segments of many ledgers: one item for the thread's inbox, however many topics there are."""
 
-    ref: LedgerRef
-    header: LedgerHeader
-    segments: list[Segment]
-    seal: bool
+    jobs: list[WriteJob]
 
 
 class SyncJob(NamedTuple):
-    """Write the index of everything unsynced and sync it."""
+    """Write the index rows that are due and sync everything unsynced."""
 
     on_done: Callable[[DanubiusError | None], None]
 
@@ -72,7 +73,7 @@ class WakeJob(NamedTuple):
     """Nothing to do: a thread that has had no job keeps no time."""
 
 
-Job = WriteJob | SyncJob | DeleteJob | WakeJob
+Job = WriteJob | WriteJobs | SyncJob | DeleteJob | WakeJob
 
 
 class Written(NamedTuple):
@@ -94,17 +95,30 @@ class Report(NamedTuple):
 class _Unsynced:
     """A ledger with bytes that are not synced yet."""
 
-    __slots__ = ("block", "header", "is_created", "is_sealing", "pending", "ref", "rows", "rows_at")
+    __slots__ = (
+        "_ledger",
+        "block",
+        "is_created",
+        "is_sealing",
+        "pending",
+        "ref",
+        "rows",
+        "rows_at",
+    )
 
     def __init__(self, job: WriteJob) -> None:
-        self.ref = job.ref
-        self.header = job.header
-        self.pending: deque[Segment] = deque()
+        self._ledger = job.ledger
+        self.ref = job.ledger.ref
+        self.pending: list[Segment] = []
         self.block: BlockRow | None = None
         self.rows: list[BlockRow] = []
         self.rows_at = job.segments[0].block_number if job.segments else 0
         self.is_created = not job.segments or job.segments[0].position > FILE_HEADER_BYTES
         self.is_sealing = False
+
+    @property
+    def header(self) -> LedgerHeader:
+        return self._ledger.header
 
     def close_block(self) -> None:
         if self.block is not None:
@@ -136,6 +150,15 @@ class _Unsynced:
         return crc
 
 
+class _Lag(NamedTuple):
+    """Synced blocks of an open ledger that its index file does not have yet."""
+
+    at_row: int
+    position: int
+    """Where the first of them starts."""
+    rows: bytes
+
+
 class LedgerWriter:
     """State of the storage thread. `handle` is its only entrance."""
 
@@ -153,6 +176,7 @@ class LedgerWriter:
         self._on_report = on_report
         self._on_tick = on_tick
         self._unsynced: dict[LedgerRef, _Unsynced] = {}
+        self._lags: dict[LedgerRef, _Lag] = {}
         self._written: list[Written] = []
         self._written_bytes = 0
         self._failure: DanubiusError | None = None
@@ -169,6 +193,9 @@ class LedgerWriter:
             match job:
                 case WriteJob():
                     self._accept(job)
+                case WriteJobs():
+                    for one in job.jobs:
+                        self._accept(one)
                 case SyncJob():
                     self._sync(job)
                 case DeleteJob():
@@ -186,9 +213,10 @@ class LedgerWriter:
         )
 
     def _accept(self, job: WriteJob) -> None:
-        ledger = self._unsynced.get(job.ref)
+        ref = job.ledger.ref
+        ledger = self._unsynced.get(ref)
         if ledger is None:
-            ledger = self._unsynced[job.ref] = _Unsynced(job)
+            ledger = self._unsynced[ref] = _Unsynced(job)
         ledger.pending.extend(job.segments)
         ledger.is_sealing = ledger.is_sealing or job.seal
         if self._failure is not None:
@@ -202,20 +230,20 @@ class LedgerWriter:
     def _write(self, ledger: _Unsynced) -> None:
         pending = ledger.pending
         while pending:
-            if not ledger.is_created:
-                self._store.create(ledger.ref, ledger.header)
-                ledger.is_created = True
-            segments: list[Segment] = []
-            size = 0
-            for segment in pending:
-                if segments and size + segment.size > WRITE_BYTES:
+            segments, size = pending[:1], pending[0].size
+            for segment in pending[1:]:
+                if size + segment.size > WRITE_BYTES:
                     break
                 segments.append(segment)
                 size += segment.size
             data = [_contiguous(segment.buffers) for segment in segments]
-            self._store.append(ledger.ref, segments[0].position, data)
+            if ledger.is_created:
+                self._store.append(ledger.ref, segments[0].position, data)
+            else:
+                self._store.create(ledger.ref, ledger.header, data)
+                ledger.is_created = True
+            del pending[: len(segments)]
             for segment, content in zip(segments, data, strict=True):
-                pending.popleft()
                 self._written.append(Written(segment, content, ledger.add(segment, content)))
             self._written_bytes += size
             if self._written_bytes >= WRITE_BYTES or len(self._written) >= REPORT_SEGMENTS:
@@ -238,21 +266,48 @@ class LedgerWriter:
         self._recover()
 
     def _sync_everything(self) -> None:
-        for ledger in self._unsynced.values():
+        lags: dict[LedgerRef, _Lag | None] = {}
+        for ref, ledger in self._unsynced.items():
             ledger.close_block()
             if self._must_rewrite:
                 self._rewrite(ledger)
-            if ledger.rows:
-                rows = b"".join(map(encode_row, ledger.rows))
-                self._store.append_index(ledger.ref, ledger.header, ledger.rows_at, rows)
+            lags[ref] = self._index(ledger)
         if self._unsynced:
             self._must_rewrite = True
             self._store.sync(self._unsynced.keys())
         self._must_rewrite = False
         sealed = [ref for ref, ledger in self._unsynced.items() if ledger.is_sealing]
         self._unsynced.clear()
+        # Not before the sync is good: until then everything must be ready to be written again.
+        for ref, lag in lags.items():
+            if lag is None:
+                self._lags.pop(ref, None)
+            else:
+                self._lags[ref] = lag
         for ref in sealed:
+            self._lags.pop(ref, None)
             self._store.seal(ref)
+
+    def _index(self, ledger: _Unsynced) -> _Lag | None:
+        """Store the rows that the index lacks, if they are due; what it lacks then."""
+        lag = self._lags.get(ledger.ref)
+        new = ledger.rows
+        if lag is None and not new:
+            return None
+        rows = b"".join(map(encode_row, new))
+        if lag is None:
+            lag = _Lag(ledger.rows_at, new[0].position, rows)
+        elif new:
+            lag = lag._replace(rows=lag.rows + rows)
+        is_far = bool(new) and (
+            new[-1].position + new[-1].size - lag.position >= self._config.block_bytes
+            or len(lag.rows) >= INDEX_ROWS * INDEX_ROW_BYTES
+        )
+        # A sealed ledger of less than a block is left without an index: it is read as quickly as one.
+        if is_far or (ledger.is_sealing and lag.at_row > 0):
+            self._store.append_index(ledger.ref, ledger.header, lag.at_row, lag.rows)
+            return None
+        return lag
 
     def _rewrite(self, ledger: _Unsynced) -> None:
         """Write again what a failed sync may have lost, if the system still shows it intact."""
@@ -270,6 +325,7 @@ class LedgerWriter:
 
     def _delete(self, job: DeleteJob) -> None:
         for ref in job.refs:
+            self._lags.pop(ref, None)
             ledger = self._unsynced.pop(ref, None)
             if ledger is not None:
                 self._written.extend(Written(segment, None, 0) for segment in ledger.pending)

@@ -8,6 +8,7 @@ import pytest
 
 from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed, StorageFull
 from danubius.ledger.core.damage import DamagedRange
+from danubius.ledger.core.format import INDEX_ROW_BYTES
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 
@@ -39,10 +40,10 @@ class FaultyStore(MemoryLedgerStore):
             self.rewritten.append((ref, at))
         super().append(ref, at, buffers)
 
-    def create(self, ref: LedgerRef, header: Any) -> None:
+    def create(self, ref: LedgerRef, header: Any, buffers: Sequence[Buffer] = ()) -> None:
         if self.error is not None:
             raise self.error
-        super().create(ref, header)
+        super().create(ref, header, buffers)
 
     def sync(self, refs: Collection[LedgerRef]) -> None:
         if self.sync_error is not None:
@@ -182,6 +183,25 @@ def test_what_a_failed_sync_lost_is_never_taken_for_stored(
         error = bench.flush()
         assert isinstance(error, StorageFailed)
         assert "the journal still has them" in error.message
+
+
+def test_index_rows_of_a_failed_sync_are_stored_with_the_next(
+    make_bench: Any, fill: Any, store: FaultyStore
+) -> None:
+    bench = make_bench(store, **SMALL)
+    ledger = bench.open()
+    payloads = fill(ledger, 5)
+    assert bench.flush() is None
+    payloads += fill(ledger, 10)
+    store.sync_error = StorageFailed("fdatasync: Input/output error")
+    assert bench.flush() is store.sync_error
+    store._index.clear()
+    store.sync_error = None
+    metas = ledger.snapshot()
+    assert bench.flush() is None
+    assert len(store.read_index(REF, 0, 99)) == metas[0].index_entries * INDEX_ROW_BYTES
+    again = make_bench(store, **SMALL)
+    assert again.read_all(again.open(1, metas), 0) == payloads
 
 
 def test_deleting_a_topic_ends_its_failed_writes(

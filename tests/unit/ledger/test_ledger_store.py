@@ -50,6 +50,14 @@ def test_a_new_ledger_holds_its_header_alone(store: LedgerStore) -> None:
     assert len(store.read(REF, 0, 1000)) == FILE_HEADER_BYTES
 
 
+def test_a_new_ledger_may_be_made_with_its_first_bytes(store: LedgerStore) -> None:
+    store.create(REF, HEADER, [b"abc", memoryview(b"defg")])
+    assert decode_header(store.read(REF, 0, 64)) == HEADER
+    assert store.read(REF, 64, 100) == b"abcdefg"
+    store.append(REF, 71, [b"hi"])
+    assert store.read(REF, 64, 100) == b"abcdefghi"
+
+
 def test_what_was_appended_is_read_at_any_position(store: LedgerStore) -> None:
     store.create(REF, HEADER)
     store.append(REF, 64, [b"abc", memoryview(b"defg")])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from danubius.ledger.core.format import FILE_HEADER_BYTES, BlockRow, LedgerHeader
 from danubius.ledger.core.index import BlockIndex
@@ -34,8 +34,8 @@ _NO_MARKS: Final = array("I")
 class Tail(Protocol):
     """The owner of cached segments, as the cache sees it."""
 
-    def take_unwritten(self) -> None:
-        """Hand all unwritten segments to the storage thread."""
+    def take_unwritten(self) -> WriteJob | None:
+        """Give away all unwritten segments; whoever takes them must put the job."""
         ...
 
     def close_block(self) -> None: ...
@@ -48,6 +48,11 @@ class State(enum.IntEnum):
     OPEN = 0
     HANDED = 1
     WRITTEN = 2
+
+
+_HANDED: Final = State.HANDED
+_WRITTEN: Final = State.WRITTEN
+"""Members of an enum are slow to look up, and every write of every topic sets both."""
 
 
 class Segment:
@@ -100,7 +105,7 @@ class Segment:
     def become_written(self, data: Buffer) -> None:
         """The batches are on disk, and `data` is all of them: the many small buffers may go."""
         assert len(data) == self.size
-        self.state = State.WRITTEN
+        self.state = _WRITTEN
         self.buffers = [data]
 
     def drop(self) -> None:
@@ -259,7 +264,7 @@ class Ledger:
         segments, self.unwritten = self.unwritten, []
         self._open_segment = None
         for segment in segments:
-            segment.state = State.HANDED
+            segment.state = _HANDED
         return segments
 
     def seal(self) -> None:
@@ -283,3 +288,12 @@ class Ledger:
             self.index.append(row)
         else:
             self.index.grow(segment.size, count, block_crc, segment.last_time_us)
+
+
+class WriteJob(NamedTuple):
+    """Write segments of one ledger; with `seal`, they are its last."""
+
+    ledger: Ledger
+    """Its name and header alone, which never change: the rest of it belongs to the loop."""
+    segments: list[Segment]
+    seal: bool

@@ -83,6 +83,12 @@ class ClientClosed(DanubiusError):
     code = 107
 
 
+class TransactionTooLarge(DanubiusError):
+    """The messages of one transaction are together more than the broker keeps for one."""
+
+    code = 109
+
+
 # ---------------------------------------------------------------- 2xx not found
 
 
@@ -109,6 +115,18 @@ class HandleNotFound(DanubiusError):
 
     code = 204
     retry = Retry.SAME
+
+
+class NamespaceNotFound(DanubiusError):
+    """The namespace does not exist."""
+
+    code = 205
+
+
+class TransactionNotFound(DanubiusError):
+    """No such transaction is open on this broker, and it was not committed."""
+
+    code = 206
 
 
 # ---------------------------------------------------------------- 3xx conflict
@@ -157,6 +175,49 @@ class ConsumerReplaced(DanubiusError):
     code = 307
 
 
+class NamespaceExists(DanubiusError):
+    """The namespace exists already, with other policies."""
+
+    code = 308
+
+
+class NamespaceNotEmpty(DanubiusError):
+    """The namespace still has topics."""
+
+    code = 309
+
+
+class ProducerBusy(DanubiusError):
+    """Another producer holds the topic exclusively, or is there where an exclusive one wants to be."""
+
+    code = 310
+
+
+class SubscriptionMoved(DanubiusError):
+    """The subscription was moved to another position; the consumer attaches again and goes on from there."""
+
+    code = 311
+    retry = Retry.SAME
+
+
+class TransactionConflict(DanubiusError):
+    """A message acknowledged inside the transaction was acknowledged elsewhere. The transaction is aborted."""
+
+    code = 312
+
+
+class TransactionAborted(DanubiusError):
+    """The transaction is over: it was aborted, ran out of time, or its connection was lost."""
+
+    code = 313
+
+
+class SubscriptionExists(DanubiusError):
+    """The subscription exists already."""
+
+    code = 314
+
+
 # ---------------------------------------------------------------- 4xx overloaded
 
 
@@ -171,6 +232,31 @@ class TooManyConnections(DanubiusError):
     """The broker is at its limit of connections."""
 
     code = 402
+    retry = Retry.AFTER_WAIT
+
+
+class LimitReached(DanubiusError):
+    """A limit set for the topic or its namespace is reached."""
+
+    code = 403
+    retry = Retry.AFTER_WAIT
+
+
+class Throttled(DanubiusError):
+    """More is published than the rate allows. Nothing was stored; try again after `wait_ms`."""
+
+    code = 404
+    retry = Retry.AFTER_WAIT
+
+    def __init__(self, message: str, wait_ms: int = 0) -> None:
+        super().__init__(message)
+        self.wait_ms = wait_ms
+
+
+class QuotaExceeded(DanubiusError):
+    """The topic or its namespace holds as many bytes as it may."""
+
+    code = 405
     retry = Retry.AFTER_WAIT
 
 

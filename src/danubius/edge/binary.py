@@ -235,7 +235,8 @@ class BinaryEdge:
         if not self.written:
             return
         written, self.written = self.written, []
-        for protocol in written:
+        # Deliveries were written behind answers, and have a longer way before them.
+        for protocol in reversed(written):
             protocol.flush()
 
     def forget(self, connection: BinaryConnection) -> None:

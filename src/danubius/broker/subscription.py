@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.ack.core.cursor import Cursor
+    from danubius.ack.core.ranges import RangeMap
     from danubius.dispatch.pump import Outlet, Pump
     from danubius.errors import DanubiusError
     from danubius.model.ids import ConsumerId, SubscriptionId
+    from danubius.model.policy import FailurePolicy
 
 
 class ConsumerOutlet(Protocol):
@@ -47,7 +49,19 @@ class ConsumerOutlet(Protocol):
 class Subscription:
     """Who reads, and how far everyone has come."""
 
-    __slots__ = ("consumers", "cursor", "dropped", "id", "name", "pump", "type", "unjournaled")
+    __slots__ = (
+        "attempts",
+        "consumers",
+        "created_ms",
+        "cursor",
+        "dropped",
+        "failure",
+        "id",
+        "name",
+        "pump",
+        "type",
+        "unjournaled",
+    )
 
     def __init__(
         self, subscription_id: SubscriptionId, name: str, kind: SubscriptionType, cursor: Cursor
@@ -60,6 +74,11 @@ class Subscription:
         self.unjournaled = RangeSet()
         self.dropped = 0
         self.pump: Pump | None = None
+        self.created_ms = 0
+        self.failure: FailurePolicy | None = None
+        """None: the topic's."""
+        self.attempts: RangeMap[int] | None = None
+        """How often messages were delivered in vain, as recovery found it."""
 
     def check_type(self, wanted: SubscriptionType) -> None:
         if wanted is not self.type and self.consumers:

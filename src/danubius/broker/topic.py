@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from danubius.broker.subscription import Subscription
     from danubius.ledger.ring import Ring
     from danubius.model.ids import TopicId, TopicName
+    from danubius.model.policy import Policies
     from danubius.publish.core.sequencer import Producer
     from danubius.publish.pipeline import PublishPipeline
 
@@ -36,14 +37,18 @@ class Topic:
         "_notified_end",
         "attached",
         "created_ms",
+        "has_expiring",
         "id",
         "is_deleting",
         "log",
         "name",
+        "own_policies",
+        "parent",
         "pipeline",
         "spec",
         "subscriptions",
         "waiters",
+        "watermark",
     )
 
     def __init__(
@@ -65,6 +70,12 @@ class Topic:
         self.waiters: list[Callable[[], None]] = []
         """Called once, at the next growth of the log or its end."""
         self.is_deleting = False
+        self.own_policies: Policies | None = None
+        self.parent = 0
+        """The topic whose delay log this is; 0: it is a topic of its own."""
+        self.watermark = (0, 0)
+        """Of a delay log: due time in ms and offset up to which everything is released."""
+        self.has_expiring = False
         self._notified_end = log.end_offset
         self._dropped_before = 0
         """What was lost to subscriptions that are forgotten, and while there was none."""

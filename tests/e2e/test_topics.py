@@ -48,7 +48,7 @@ async def test_create_describe_delete(broker: BrokerProcess, topic: str) -> None
         described = await client.describe_topic(topic)
         assert described.summary.topic == topic
         assert described.summary.spec.durability == "written"
-        assert described.summary.spec.retention.size_bytes == 1_000_000
+        assert described.summary.spec.layer().retention_bytes == 1_000_000
         assert (described.summary.start_offset, described.summary.end_offset) == (0, 0)
         await client.delete_topic(topic)
         with pytest.raises(danubius.DanubiusError, match=topic) as caught:

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from danubius.model.limits import GIB, KIB, MESSAGE_BYTES_MAX, MIB
+from danubius.model.policy import Policies
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -37,3 +38,21 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """A checkpoint is also made this long after the last, if anything was journaled."""
     retention_interval_ms: Positive = 10_000
     """How often ledgers are looked over for deletion."""
+    policies: Policies = Policies()
+    """The layer under all namespaces."""
+    auto_create_namespaces: bool = True
+    """Whether creating a topic may create its namespace; otherwise NamespaceNotFound."""
+    delay_entries_max: Positive = 1_000_000
+    """Entries of delayed batches known in memory, 44 bytes each; those due later are looked up again in time."""
+    delay_read_bytes_max: Positive = 32 * MIB
+    """Delayed batches read ahead of their time."""
+    transaction_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=64 * MIB)] = 64 * MIB
+    """What one transaction may stage: it becomes one journal record, which others wait behind."""
+    transactions_bytes_max: Positive = 256 * MIB
+    """What all open transactions together may stage; more is refused with Overloaded."""
+    transactions_max: Positive = 10_000
+    """Open transactions; more are refused with Overloaded."""
+    transaction_timeout_max_ms: Positive = 15 * 60 * 1000
+    """A transaction is aborted after this long whatever it asked for."""
+    filter_grace_ms: Annotated[int, msgspec.Meta(ge=0)] = 60_000
+    """Messages that no consumer's key filter wants are kept this long after the last one came or went."""

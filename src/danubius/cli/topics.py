@@ -18,9 +18,12 @@ from danubius.cli.options import (
     url_option,
 )
 from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_table
+from danubius.model.policy import effective
+from danubius.model.topic import retention_of
 
 if TYPE_CHECKING:
     from danubius.client.options import DurabilityName
+    from danubius.model.topic import Retention
     from danubius.wire.commands import TopicDescribed, TopicSummary
 
 
@@ -148,7 +151,7 @@ def describe_topic(topic: str, as_json: bool, url: str) -> None:
         facts["subscriptions"] = [msgspec.structs.asdict(each) for each in found.subscriptions]
         print_json(facts)
         return
-    retention = summary.spec.retention
+    retention = _retention(summary)
     age = "no limit" if retention.age_ms is None else f"{retention.age_ms / 3_600_000:g} h"
     size = "no limit" if retention.size_bytes is None else human_bytes(retention.size_bytes)
     print_facts(
@@ -206,6 +209,11 @@ def _durability(summary: TopicSummary) -> str:
     return "none" if summary.spec.dispatch == "non-reliable" else str(summary.spec.durability)
 
 
+def _retention(summary: TopicSummary) -> Retention:
+    """The topic's own, on top of the built-in defaults."""
+    return retention_of(effective(summary.spec.layer()))
+
+
 def _as_facts(summary: TopicSummary) -> dict[str, object]:
     return {
         "topic": summary.topic,
@@ -214,8 +222,8 @@ def _as_facts(summary: TopicSummary) -> dict[str, object]:
         "start_offset": summary.start_offset,
         "end_offset": summary.end_offset,
         "stored_bytes": summary.stored_bytes,
-        "retention_age_ms": summary.spec.retention.age_ms,
-        "retention_bytes": summary.spec.retention.size_bytes,
+        "retention_age_ms": _retention(summary).age_ms,
+        "retention_bytes": _retention(summary).size_bytes,
         "producers": summary.producers,
         "subscriptions": summary.subscriptions,
     }

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
 from danubius.errors import InvalidArgument
+from danubius.model.policy import FOREVER, YEARS_MS, Effective, Policies
+
+BYTES_MAX: Final = 2**62
+"""More than any disk; as far as policies go."""
 
 
 class Dispatch(enum.StrEnum):
@@ -37,14 +42,23 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int | None = None
 
 
-class TopicSpec(msgspec.Struct, frozen=True, gc=False):
-    """The settings of a topic."""
+class TopicSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The settings of a topic, as they are sent and stored.
+
+    A default is not written, so that readers that do not know a field never see it; hence defaults never change.
+    """
 
     dispatch: Dispatch = Dispatch.RELIABLE
     durability: Durability = Durability.SYNCED
-    retention: Retention = Retention()
+    retention: Retention | None = None
+    """The older way to set it: both bounds are the topic's own. None: as `policies` or the namespace say."""
+    policies: Policies = Policies()
+    """The topic's own layer."""
 
     def check(self) -> None:
+        self.policies.check()
+        if self.retention is None:
+            return
         for name, value in (
             ("age_ms", self.retention.age_ms),
             ("size_bytes", self.retention.size_bytes),
@@ -53,3 +67,21 @@ class TopicSpec(msgspec.Struct, frozen=True, gc=False):
                 raise InvalidArgument(
                     f"retention.{name} is {value}; it must be 0 or more, or absent for no limit"
                 )
+
+    def layer(self) -> Policies:
+        """The topic's own policies; `policies` wins where `retention` speaks of the same."""
+        if self.retention is None:
+            return Policies().patched(self.policies)
+        age_ms, size_bytes = self.retention.age_ms, self.retention.size_bytes
+        return Policies(
+            retention_age_ms=FOREVER if age_ms is None else min(age_ms, YEARS_MS),
+            retention_bytes=FOREVER if size_bytes is None else min(size_bytes, BYTES_MAX),
+        ).patched(self.policies)
+
+
+def retention_of(policies: Effective) -> Retention:
+    """What a topic's effective policies say about retention."""
+    age_ms, size_bytes = policies.retention_age_ms, policies.retention_bytes
+    return Retention(
+        None if age_ms == FOREVER else age_ms, None if size_bytes == FOREVER else size_bytes
+    )

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from danubius.broker.data_directory import DataDirectory
-from danubius.errors import DataDirectoryDamaged, DataDirectoryInUse, StorageFailed, StorageFull
+from danubius.broker.data_directory import FORMAT_VERSION, DataDirectory
+from danubius.errors import (
+    DataDirectoryDamaged,
+    DataDirectoryInUse,
+    DataDirectoryTooNew,
+    StorageFailed,
+    StorageFull,
+)
 from danubius.sim.disk import PowerLost, SimFiles
 
 PATH = Path("/data")
@@ -28,10 +34,32 @@ def test_every_start_has_a_higher_epoch_and_the_same_broker_id() -> None:
     files = SimFiles()
     assert [start(files) for _ in range(12)] == list(range(1, 13))
     assert json.loads(files.read_bytes(FILE)) == {
-        "format": 1,
+        "format": 2,
         "broker_id": "broker-1",
         "epoch": 12,
     }
+
+
+def write_identity(files: SimFiles, version: int) -> None:
+    files.mkdir(PATH, sync=True)
+    identity = {"format": version, "broker_id": "broker-1", "epoch": 7}
+    files.write_atomic(FILE, json.dumps(identity).encode())
+
+
+def test_a_directory_of_an_older_format_is_taken_up_and_marked_as_of_this_one() -> None:
+    files = SimFiles()
+    write_identity(files, 1)
+    assert start(files) == 8
+    assert json.loads(files.read_bytes(FILE))["format"] == FORMAT_VERSION
+
+
+def test_a_directory_of_a_newer_format_is_left_as_it_is() -> None:
+    files = SimFiles()
+    write_identity(files, FORMAT_VERSION + 1)
+    before = files.read_bytes(FILE)
+    with pytest.raises(DataDirectoryTooNew, match=f"format {FORMAT_VERSION + 1}"):
+        start(files)
+    assert files.read_bytes(FILE) == before
 
 
 def test_a_directory_is_taken_by_one() -> None:

@@ -14,6 +14,7 @@ from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
 from danubius.broker.data_directory import DataDirectory
+from danubius.broker.node import Node
 from danubius.broker.recovery import Recovery
 from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
@@ -72,6 +73,7 @@ class Standalone:
         self._ledgers: LedgerStorage
         self._checkpointer: Checkpointer
         self._http: HttpServer | None = None
+        self._node: Node
         self.broker: Broker
         self.edge: BinaryEdge
         self.port = 0
@@ -107,12 +109,14 @@ class Standalone:
         self.broker = Broker(
             self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
         )
+        self._node = Node(self.broker)
         self._ledgers.on_relieved = self.broker.pressure.relieve
         position = await Recovery(self.broker, snapshots).run()
         self._journal.start(
             post, self.broker.on_committed, self.broker.on_failed, defer=loop.call_soon
         )
         self._running.callback(self._journal.close)
+        self._node.start()
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
@@ -124,7 +128,7 @@ class Standalone:
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
-        self.edge = BinaryEdge(self.broker, loop, self._directory.broker_id)
+        self.edge = BinaryEdge(self._node, loop, self._directory.broker_id)
         self.port = await self.edge.open(options.host, options.port, _dialable(options.host))
         metrics = Metrics(self.broker, self.edge, self._checkpointer)
         app = build_app(HealthReport(self._problems, self._facts), metrics.render)

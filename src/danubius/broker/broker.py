@@ -1,35 +1,32 @@
-"""The broker's state and what changes it: topics, producers, subscriptions; a change is journaled, then answered.
+"""The broker's state, and the journal's answers; producers and subscriptions. A change is journaled, then answered.
 
 Everything here runs on the loop thread, as short synchronous calls. Whatever must be durable first takes a callback.
 """
 
 from __future__ import annotations
 
-import bisect
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from danubius.ack.core.cursor import Cursor
 from danubius.broker.ack_journal import AckJournal
 from danubius.broker.events import (
     EVENT_RECORD,
     Event,
-    LogTrimmed,
     ProducerStarted,
     SubscriptionCreated,
     SubscriptionRetyped,
-    TopicCreated,
-    TopicRemoved,
     encode_event,
 )
 from danubius.broker.pressure import PublishPressure
 from danubius.broker.subscription import Subscription
+from danubius.broker.ticks import Ticks
 from danubius.broker.tokens import EventToken
 from danubius.broker.topic import Topic
 from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.dispatch.pump import Pump
-from danubius.errors import DanubiusError, TopicExists, TopicNotFound
+from danubius.errors import DanubiusError, TopicNotFound
 from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.ring import Ring
 from danubius.model.ids import (
@@ -39,10 +36,9 @@ from danubius.model.ids import (
     SubscriptionId,
     TopicId,
     TopicName,
-    namespace_of,
     parse_topic_name,
 )
-from danubius.model.topic import Dispatch, Durability, TopicSpec
+from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
 from danubius.publish.journaling import TopicJournal
 from danubius.publish.pipeline import PublishPipeline
@@ -52,14 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.config import BrokerConfig
+    from danubius.broker.events import TopicCreated
     from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.storage import LedgerStorage
     from danubius.model.subscription import Position, SubscriptionType
     from danubius.runtime.clock import Clock
     from danubius.wal.journal import Journal
-
-RETENTION_SLICES: Final = 10
-"""Retention looks at one slice of the topics at a time, so that 10,000 of them never hold up the loop."""
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +83,7 @@ class Broker:
         self.topics: dict[TopicName, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
         self._next_consumer_id = 1
-        self._creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
+        self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self.is_committing = False
         self.is_lone_commit = False
         """Of the commit under way, or the last: whether it was of one append."""
@@ -99,9 +93,8 @@ class Broker:
         self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
         self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
-        self._retention_due: list[TopicId] = []
-        """Topics still to be looked at in this round of retention."""
-        self._retention_count = 0
+        self.ticks = Ticks()
+        """What is to be done every now and then; the checkpointer's timer drives it."""
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
 
@@ -177,51 +170,6 @@ class Broker:
             topic.check_open()
         return topic
 
-    def create_topic(
-        self,
-        text: str,
-        spec: TopicSpec,
-        *,
-        exist_ok: bool,
-        on_done: Callable[[Topic | DanubiusError], None],
-    ) -> None:
-        name = parse_topic_name(text)
-        spec.check()
-        existing = self.topics.get(name)
-        if existing is not None:
-            existing.check_open()
-            on_done(_accept_existing(existing, spec, exist_ok=exist_ok))
-            return
-        if name in self._creating:
-            self._creating[name].append(
-                lambda result: on_done(
-                    result
-                    if isinstance(result, DanubiusError)
-                    else _accept_existing(result, spec, exist_ok=exist_ok)
-                )
-            )
-            return
-        self._creating[name] = [on_done]
-        created_ms = self.clock.wall_us() // 1000
-        event = TopicCreated(self.draw_id(), name, spec, created_ms)
-        self.journal_event(
-            event.topic_id,
-            event,
-            functools.partial(self._topic_created, event),
-            functools.partial(self._finish_creating, name),
-        )
-
-    def _topic_created(self, event: TopicCreated) -> None:
-        topic = self.host(event, [], 0)
-        log.info(
-            "topic created", extra={"topic": topic.name, "dispatch": topic.spec.dispatch.value}
-        )
-        self._finish_creating(topic.name, topic)
-
-    def _finish_creating(self, name: TopicName, result: Topic | DanubiusError) -> None:
-        for on_done in self._creating.pop(name):
-            on_done(result)
-
     def host(
         self,
         created: TopicCreated,
@@ -251,21 +199,6 @@ class Broker:
         self.topics_by_id[topic_id] = topic
         return topic
 
-    def delete_topic(self, text: str, on_done: Callable[[DanubiusError | None], None]) -> None:
-        topic = self.topic(text)
-        topic.is_deleting = True
-
-        def failed(error: DanubiusError) -> None:
-            topic.is_deleting = False
-            on_done(error)
-
-        def committed() -> None:
-            self.unhost(topic)
-            log.info("topic deleted", extra={"topic": topic.name})
-            on_done(None)
-
-        self.journal_event(topic.id, TopicRemoved(topic.id), committed, failed)
-
     def unhost(self, topic: Topic) -> None:
         """Take a deleted topic down and free what it held."""
         del self.topics[topic.name]
@@ -274,13 +207,6 @@ class Broker:
         topic.end()
         if isinstance(topic.log, ManagedLedger):
             topic.log.delete()
-
-    def list_topics(self, namespace: str, after: str, limit: int) -> tuple[list[Topic], bool]:
-        """One page in order of name, and whether there is more."""
-        names = sorted(n for n in self.topics if not namespace or namespace_of(n) == namespace)
-        start = bisect.bisect_right(names, after)
-        page = names[start : start + limit]
-        return [self.topics[name] for name in page], start + limit < len(names)
 
     # ------------------------------------------------------------ producers
 
@@ -397,34 +323,6 @@ class Broker:
         delay_s = max(0.0, (when_ns - self.clock.monotonic_ns()) / 1e9)
         return self.loop.call_later(delay_s, callback)
 
-    # ------------------------------------------------------------ retention
-
-    def trim_some(self) -> None:
-        """Look over one slice of the topics for ledgers that nobody needs any more."""
-        if not self._retention_due:
-            self._retention_due = list(self.topics_by_id)
-            self._retention_count = len(self._retention_due) // RETENTION_SLICES + 1
-        now_ms = self.clock.wall_us() // 1000
-        some = self._retention_due[-self._retention_count :]
-        del self._retention_due[-self._retention_count :]
-        for topic_id in some:
-            topic = self.topics_by_id.get(topic_id)
-            if topic is not None and isinstance(topic.log, ManagedLedger) and not topic.is_deleting:
-                self._trim(topic, topic.log, now_ms)
-
-    def _trim(self, topic: Topic, ledger: ManagedLedger, now_ms: int) -> None:
-        start = ledger.plan_trim(topic.floor(), topic.spec.retention, now_ms)
-        if start <= ledger.start_offset:
-            return
-
-        def committed() -> None:
-            if topic.id in self.topics_by_id:
-                ledger.trim_to(start)
-                log.info("ledgers deleted", extra={"topic": topic.name, "start_offset": start})
-
-        event = LogTrimmed(topic.id, start)
-        self.journal_event(topic.id, event, committed, _retention_failed)
-
     # ------------------------------------------------------------ identities
 
     def draw_id(self) -> int:
@@ -438,21 +336,9 @@ class Broker:
         return ConsumerId(number)
 
 
-def _accept_existing(topic: Topic, spec: TopicSpec, *, exist_ok: bool) -> Topic | DanubiusError:
-    if not exist_ok:
-        return TopicExists(f"topic {topic.name} exists already")
-    if topic.spec != spec:
-        return TopicExists(f"topic {topic.name} exists already with other settings: {topic.spec}")
-    return topic
-
-
 def _count_dropped(subscription: Subscription, count: int) -> None:
     subscription.dropped += count
 
 
 def _nothing() -> None:
     """Stand in for a callback that nobody asked for."""
-
-
-def _retention_failed(error: DanubiusError) -> None:
-    log.warning("ledgers kept for now", extra={"error": str(error)})

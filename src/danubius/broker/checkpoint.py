@@ -10,7 +10,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.broker import RETENTION_SLICES
 from danubius.broker.snapshot import (
     BrokerSnapshot,
     ProducerState,
@@ -57,7 +56,7 @@ class _Save:
 
 
 class Checkpointer:
-    """Keeps the journal short and the restart quick; also drives retention."""
+    """Keeps the journal short and the restart quick; its timer drives the broker's ticks."""
 
     def __init__(self, broker: Broker, snapshots: SnapshotStore, spawn: Spawn = Worker) -> None:
         self._broker = broker
@@ -91,9 +90,7 @@ class Checkpointer:
             return
         self._ticks += 1
         broker = self._broker
-        slice_ms = broker.config.retention_interval_ms // RETENTION_SLICES
-        if self._ticks % max(1, slice_ms // TICK_MS) == 0:
-            broker.trim_some()
+        broker.ticks.advance(TICK_MS)
         # Those who wait for room must hear of it when there will be none.
         broker.pressure.relieve()
         if self._is_due():

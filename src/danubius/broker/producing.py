@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
+from danubius.broker.topics import create_topic
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -149,7 +150,7 @@ def open_producer(
     if existing is not None:
         with_topic(existing)
     else:
-        broker.create_topic(command.topic, command.spec, exist_ok=True, on_done=created)
+        create_topic(broker, command.topic, command.spec, exist_ok=True, on_done=created)
 
 
 def _check_dispatch(topic: Topic, command: OpenProducer) -> None:

@@ -11,6 +11,7 @@ from danubius.broker.description import describe_topic, summarise_topic
 from danubius.broker.fetch_gate import FetchGate
 from danubius.broker.fetching import FetchRequest
 from danubius.broker.producing import ProducerHandle, open_producer
+from danubius.broker.topics import create_topic, delete_topic, list_topics
 from danubius.errors import (
     DanubiusError,
     HandleNotFound,
@@ -53,7 +54,7 @@ from danubius.wire.version import choose_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from danubius.broker.broker import Broker
+    from danubius.broker.node import Node
     from danubius.broker.peer import Buffer, Peer
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
@@ -71,8 +72,8 @@ LIST_PAGE_MAX: Final = 1_500
 class Session:
     """The commands of one connection. A request fails alone: its error is its answer."""
 
-    def __init__(self, broker: Broker, peer: Peer, advertised_url: str, name: str) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, peer: Peer, advertised_url: str, name: str) -> None:
+        self._broker = node.broker
         self._peer = peer
         self._advertised_url = advertised_url
         self._name = name
@@ -158,7 +159,8 @@ class Session:
         def created(result: Topic | DanubiusError) -> None:
             self._finish(correlation_id, result if isinstance(result, DanubiusError) else None)
 
-        self._broker.create_topic(
+        create_topic(
+            self._broker,
             command.topic,
             command.spec,
             exist_ok=command.exist_ok,
@@ -167,12 +169,12 @@ class Session:
 
     def _delete_topic(self, command: DeleteTopic, correlation_id: int) -> None:
         deleted = functools.partial(self._finish, correlation_id)
-        self._broker.delete_topic(command.topic, self._later(correlation_id, deleted))
+        delete_topic(self._broker, command.topic, self._later(correlation_id, deleted))
 
     def _list_topics(self, command: ListTopics, correlation_id: int) -> None:
         if not 1 <= command.limit <= LIST_PAGE_MAX:
             raise InvalidArgument(f"limit is {command.limit}; it must be 1 to {LIST_PAGE_MAX}")
-        topics, more = self._broker.list_topics(command.namespace, command.after, command.limit)
+        topics, more = list_topics(self._broker, command.namespace, command.after, command.limit)
         self._peer.send(TopicsListed([summarise_topic(t) for t in topics], more), correlation_id)
 
     def _describe_topic(self, command: DescribeTopic, correlation_id: int) -> None:

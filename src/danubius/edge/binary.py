@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from danubius.broker.broker import Broker
+    from danubius.broker.node import Node
     from danubius.broker.peer import Buffer
     from danubius.runtime.net import Listener
     from danubius.wire.commands import AnyCommand
@@ -41,7 +41,7 @@ class BinaryConnection:
     def __init__(self, edge: BinaryEdge) -> None:
         self._edge = edge
         self._wire = Connection(Role.BROKER)
-        self._session = Session(edge.broker, self, edge.advertised_url, edge.broker_name)
+        self._session = Session(edge.node, self, edge.advertised_url, edge.broker_name)
         self._probes: dict[int, Callable[[bool], None]] = {}
         self._next_probe = 1
         self._opened_s = edge.loop.time()
@@ -177,8 +177,9 @@ class BinaryConnection:
 class BinaryEdge:
     """The listening side of the native protocol."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, broker_name: str) -> None:
-        self.broker = broker
+    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop, broker_name: str) -> None:
+        self.node = node
+        self.broker = node.broker
         self.loop = loop
         self.broker_name = broker_name
         self.advertised_url = ""
@@ -186,7 +187,7 @@ class BinaryEdge:
         self.refusals = 0
         self.written: list[StreamProtocol[Frame]] = []
         """Connections that were written to during the commit under way."""
-        broker.on_answered = self.flush
+        self.broker.on_answered = self.flush
         self._busy_poll = BusyPoll(loop)
         self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None

@@ -11,6 +11,7 @@ import pytest
 
 from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
+from danubius.broker.node import Node
 from danubius.broker.session import Session
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.memory import MemoryLedgerStore
@@ -60,7 +61,7 @@ class RecordingPeer:
         self.is_writable = True
         self.sent: list[tuple[AnyCommand, int]] = []
         self.probes: list[Callable[[bool], None]] = []
-        self.session = Session(bench.broker, self, "danube://test", "broker")
+        self.session = Session(bench.node, self, "danube://test", "broker")
 
     def send(
         self, command: AnyCommand, correlation_id: int = 0, payload: Sequence[Buffer] = ()
@@ -133,6 +134,7 @@ class BrokerBench:
             self.ledgers,
             Epoch(1),
         )
+        self.node = Node(self.broker)
         assert not list(self.journal.recover(0))
         self.ledgers.start()
         self.journal.start(self.posted.append, self.broker.on_committed, self.broker.on_failed)

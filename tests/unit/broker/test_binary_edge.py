@@ -41,7 +41,7 @@ class MutePeer:
 
 @contextlib.asynccontextmanager
 async def connected(bench: Any) -> AsyncGenerator[tuple[MutePeer, BinaryConnection]]:
-    edge = BinaryEdge(bench.broker, asyncio.get_running_loop(), "broker")
+    edge = BinaryEdge(bench.node, asyncio.get_running_loop(), "broker")
     port = await edge.open("127.0.0.1", 0, "127.0.0.1")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     peer = MutePeer(reader, writer)

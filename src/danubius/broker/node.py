@@ -1,0 +1,25 @@
+"""All parts of one broker, put together: its state, and what acts on it.
+
+The parts know the broker, the broker knows none of them: a part that needs another is given it here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from danubius.broker.retention import TopicRetention
+
+if TYPE_CHECKING:
+    from danubius.broker.broker import Broker
+
+
+class Node:
+    """What a session reaches. Every part exists before recovery, and begins to act with `start`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.retention = TopicRetention(broker)
+
+    def start(self) -> None:
+        """The state is recovered and the journal takes appends: go to work."""
+        self.retention.start()

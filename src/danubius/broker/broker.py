@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from danubius.ack.core.cursor import Cursor
+from danubius.ack.core.ranges import RangeSet
 from danubius.broker.ack_journal import AckJournal
 from danubius.broker.events import (
     EVENT_RECORD,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from danubius.broker.config import BrokerConfig
     from danubius.broker.events import TopicCreated
+    from danubius.broker.snapshot import NamespaceState, PartitionedState
     from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.storage import LedgerStorage
     from danubius.model.subscription import Position, SubscriptionType
@@ -82,6 +84,10 @@ class Broker:
         """Why the last append failed; None as soon as one succeeds."""
         self.topics: dict[TopicName, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
+        """All of them, also those that have no name of their own."""
+        self.namespaces: dict[str, NamespaceState] = {}
+        self.partitioned: dict[TopicName, PartitionedState] = {}
+        self.committed_transactions = RangeSet()
         self._next_consumer_id = 1
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self.is_committing = False
@@ -195,13 +201,16 @@ class Broker:
             TopicJournal(self.journal, topic_id, sync=sync) if is_reliable else None,
             functools.partial(self.touch, topic),
         )
-        self.topics[name] = topic
+        topic.own_policies, topic.parent = created.policies, created.parent
+        if not topic.parent:
+            self.topics[name] = topic
         self.topics_by_id[topic_id] = topic
         return topic
 
     def unhost(self, topic: Topic) -> None:
         """Take a deleted topic down and free what it held."""
-        del self.topics[topic.name]
+        if not topic.parent:
+            del self.topics[topic.name]
         del self.topics_by_id[topic.id]
         self._touched.pop(topic, None)
         topic.end()
@@ -281,6 +290,7 @@ class Broker:
         subscription = Subscription(
             SubscriptionId(created.subscription_id), created.name, created.type, cursor
         )
+        subscription.failure, subscription.created_ms = created.failure, created.created_ms
         topic.subscriptions[created.name] = subscription
         return subscription
 

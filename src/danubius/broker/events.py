@@ -1,6 +1,7 @@
 """The facts the broker journals beside record batches. Applied in order they rebuild its state.
 
-Each travels as a MessagePack array that starts with its tag. Tags are never reused, fields are only appended.
+Each travels as a MessagePack array that starts with its tag. Tags are never reused, fields are only appended, with
+defaults that say what was true before there was such a field.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from danubius.model.policy import FailurePolicy, Policies
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import TopicSpec
 
@@ -27,6 +29,9 @@ class TopicCreated(Fact, frozen=True, gc=False, tag=1):
     name: str
     spec: TopicSpec
     created_ms: int
+    policies: Policies | None = None
+    parent: int = 0
+    """The topic whose delay log this is; 0: it is a topic of its own."""
 
 
 class TopicRemoved(Fact, frozen=True, gc=False, tag=2):
@@ -43,6 +48,8 @@ class ProducerStarted(Fact, frozen=True, gc=False, tag=3):
     name: str
     epoch: int
     resumed: bool
+    next_sequence: int = 0
+    """Where its sequence goes on, unless it was resumed: then the first batch says so."""
 
 
 class SubscriptionCreated(Fact, frozen=True, gc=False, tag=4):
@@ -53,6 +60,8 @@ class SubscriptionCreated(Fact, frozen=True, gc=False, tag=4):
     name: str
     type: SubscriptionType
     floor: int
+    failure: FailurePolicy | None = None
+    created_ms: int = 0
 
 
 class SubscriptionRetyped(Fact, frozen=True, gc=False, tag=5):
@@ -85,6 +94,88 @@ class LogTrimmed(Fact, frozen=True, gc=False, tag=8):
     start_offset: int
 
 
+class NamespaceCreated(Fact, frozen=True, gc=False, tag=9):
+    """A namespace exists from here on."""
+
+    name: str
+    policies: Policies
+    created_ms: int
+
+
+class NamespaceChanged(Fact, frozen=True, gc=False, tag=10):
+    """These are the namespace's policies from here on: the whole layer, not the change."""
+
+    name: str
+    policies: Policies
+
+
+class NamespaceRemoved(Fact, frozen=True, gc=False, tag=11):
+    """A namespace is gone."""
+
+    name: str
+
+
+class TopicChanged(Fact, frozen=True, gc=False, tag=12):
+    """These are the topic's own policies from here on: the whole layer, not the change."""
+
+    topic_id: int
+    policies: Policies
+
+
+class PartitionsSet(Fact, frozen=True, gc=False, tag=13):
+    """A partitioned topic exists with so many partitions; again when it grows or its settings change."""
+
+    name: str
+    partitions: int
+    spec: TopicSpec
+    created_ms: int
+    policies: Policies | None = None
+
+
+class PartitionsRemoved(Fact, frozen=True, gc=False, tag=14):
+    """A partitioned topic is gone; its partitions are topics with facts of their own."""
+
+    name: str
+
+
+class SubscriptionChanged(Fact, frozen=True, gc=False, tag=15):
+    """A subscription got another failure policy; None: that of its topic."""
+
+    topic_id: int
+    subscription_id: int
+    failure: FailurePolicy | None
+
+
+class SubscriptionMoved(Fact, frozen=True, gc=False, tag=16):
+    """A subscription owes everything from `floor` and nothing below, whatever was acknowledged before."""
+
+    topic_id: int
+    subscription_id: int
+    floor: int
+
+
+class AttemptsCounted(Fact, frozen=True, gc=False, tag=17):
+    """Messages [first, end) of each segment were delivered so many times without success."""
+
+    topic_id: int
+    subscription_id: int
+    segments: list[tuple[int, int, int]]
+
+
+class DelayAdvanced(Fact, frozen=True, gc=False, tag=18):
+    """Everything in this delay log up to this pair, by due time and then by offset, is released."""
+
+    topic_id: int
+    due_ms: int
+    offset: int
+
+
+class TransactionCommitted(Fact, frozen=True, gc=False, tag=19):
+    """A transaction is done; only in the atomic record that holds what it did."""
+
+    transaction_id: int
+
+
 Event = (
     TopicCreated
     | TopicRemoved
@@ -94,6 +185,17 @@ Event = (
     | SubscriptionRemoved
     | RangesAcked
     | LogTrimmed
+    | NamespaceCreated
+    | NamespaceChanged
+    | NamespaceRemoved
+    | TopicChanged
+    | PartitionsSet
+    | PartitionsRemoved
+    | SubscriptionChanged
+    | SubscriptionMoved
+    | AttemptsCounted
+    | DelayAdvanced
+    | TransactionCommitted
 )
 
 BARRIER: Final = RangesAcked(0, 0, [])

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from danubius.ack.core.cursor import Cursor
-from danubius.broker.events import (
-    EVENT_RECORD,
-    Event,
-    LogTrimmed,
-    ProducerStarted,
-    RangesAcked,
-    SubscriptionCreated,
-    SubscriptionRemoved,
-    SubscriptionRetyped,
-    TopicCreated,
-    TopicRemoved,
-    decode_event,
-)
+from danubius.broker.appliers import apply_fact
+from danubius.broker.atomic import ATOMIC_RECORD, decode_atomic
+from danubius.broker.events import EVENT_RECORD, Event, ProducerStarted, decode_event
+from danubius.broker.recovery_subscriptions import restore_subscription
+from danubius.broker.recovery_topics import restore_spaces, restore_topic
 from danubius.broker.snapshot import BrokerSnapshot, TopicState, decode_snapshot
 from danubius.errors import DanubiusError, DataDirectoryDamaged
 from danubius.ledger.entry import Entry
-from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import Epoch, Offset, ProducerId, TopicId
 from danubius.model.limits import MIB
 from danubius.publish.core.sequencer import Producer, Run
@@ -34,7 +24,6 @@ from danubius.record.batch import read_header
 
 if TYPE_CHECKING:
     from danubius.broker.broker import Broker
-    from danubius.broker.topic import Topic
     from danubius.wal.journal import JournalRecord
     from danubius.wal.snapshot import SnapshotStore
 
@@ -65,6 +54,7 @@ class Recovery:
         broker.ledgers.recover_files({t.topic_id: t.ledgers for t in snapshot.topics})
         broker.ledgers.start()
         broker.next_id = snapshot.next_id
+        restore_spaces(broker, snapshot)
         for state in snapshot.topics:
             self._restore(state)
         await self._replay(position)
@@ -80,9 +70,7 @@ class Recovery:
         return position
 
     def _restore(self, state: TopicState) -> None:
-        broker = self._broker
-        created = TopicCreated(state.topic_id, state.name, state.spec, state.created_ms)
-        topic = broker.host(created, state.ledgers, state.next_offset, state.start_offset)
+        topic = restore_topic(self._broker, state)
         for stored in state.producers:
             producer = Producer(
                 ProducerId(stored.producer_id),
@@ -94,15 +82,7 @@ class Recovery:
             topic.pipeline.sequencer.restore(producer)
             self._producers[topic.id, producer.id] = producer
         for subscription in state.subscriptions:
-            cursor = Cursor.decode(subscription.cursor)
-            fact = SubscriptionCreated(
-                topic.id,
-                subscription.subscription_id,
-                subscription.name,
-                subscription.type,
-                cursor.floor,
-            )
-            broker.host_subscription(topic, fact, cursor)
+            restore_subscription(self._broker, topic, subscription)
 
     async def _replay(self, position: int) -> None:
         broker = self._broker
@@ -130,7 +110,7 @@ class Recovery:
 
     def _apply(self, record: JournalRecord) -> None:
         if record.kind == BATCH_RECORD:
-            self._apply_batch(record)
+            self._apply_batch(record.topic_id, record.body, is_sequenced=True)
         elif record.kind == EVENT_RECORD:
             try:
                 event = decode_event(record.body)
@@ -139,94 +119,58 @@ class Recovery:
                     f"the journal record at {record.position} is an event this version cannot read: {error}"
                 ) from error
             self._apply_event(event)
+        elif record.kind == ATOMIC_RECORD:
+            self._apply_atomic(record)
         else:
             raise DataDirectoryDamaged(
                 f"the journal record at {record.position} has the unknown kind {record.kind}"
             )
 
-    def _apply_batch(self, record: JournalRecord) -> None:
-        topic = self._topic_or_none(record.topic_id)
+    def _apply_atomic(self, record: JournalRecord) -> None:
+        try:
+            batches, facts = decode_atomic(record.body)
+        except ValueError as error:  # of which those of msgspec are some
+            raise DataDirectoryDamaged(
+                f"the journal record at {record.position} is an atomic one this version cannot read: {error}"
+            ) from error
+        for topic_id, batch in batches:
+            self._apply_batch(topic_id, batch, is_sequenced=False)
+        for fact in facts:
+            self._apply_event(fact)
+
+    def _apply_batch(self, topic_id: int, batch: memoryview, *, is_sequenced: bool) -> None:
+        """A batch that is not sequenced is the broker's own: what its header says of a producer was true elsewhere."""
+        topic = self._broker.topics_by_id.get(TopicId(topic_id))
         if topic is None:
             return
-        header = read_header(record.body)
+        header = read_header(batch)
         sequencer = topic.pipeline.sequencer
         if header.base_offset != sequencer.next_offset:
             raise DataDirectoryDamaged(
                 f"the journal holds offset {header.base_offset} of {topic.name} where "
                 f"{sequencer.next_offset} must come next"
             )
-        producer = self._producers.get((topic.id, header.producer_id))
+        producer = self._producers.get((topic.id, header.producer_id)) if is_sequenced else None
         if producer is not None and producer.epoch != header.producer_epoch:
             producer = None
         sequencer.replay(producer, header.base_sequence, header.count)
         first = header.base_offset
         topic.log.append(
-            Entry(Offset(first), Offset(first + header.count), record.body, header.last_time_us)
+            Entry(Offset(first), Offset(first + header.count), batch, header.last_time_us)
         )
 
     def _apply_event(self, event: Event) -> None:
-        broker = self._broker
-        match event:
-            case RangesAcked():
-                self._apply_acks(event)
-            case ProducerStarted():
-                self._apply_producer(event)
-            case TopicCreated(topic_id=topic_id):
-                broker.next_id = max(broker.next_id, topic_id + 1)
-                broker.host(event, [], 0)
-            case TopicRemoved(topic_id=topic_id):
-                topic = self._topic_or_none(topic_id)
-                if topic is not None:
-                    broker.unhost(topic)
-            case SubscriptionCreated() | SubscriptionRetyped() | SubscriptionRemoved():
-                self._apply_subscription(event)
-            case LogTrimmed(topic_id=topic_id, start_offset=start):
-                topic = self._topic_or_none(topic_id)
-                if topic is not None and isinstance(topic.log, ManagedLedger):
-                    topic.log.trim_to(start)
-            case _:
-                assert_never(event)
+        apply_fact(self._broker, event)
+        if isinstance(event, ProducerStarted):
+            self._remember(event)
 
-    def _apply_acks(self, event: RangesAcked) -> None:
-        topic = self._topic_or_none(event.topic_id)
-        for subscription in topic.subscriptions.values() if topic else ():
-            if subscription.id == event.subscription_id:
-                subscription.cursor.ack(event.ranges)
-
-    def _apply_producer(self, event: ProducerStarted) -> None:
-        self._broker.next_id = max(self._broker.next_id, event.producer_id + 1)
-        topic = self._topic_or_none(event.topic_id)
+    def _remember(self, started: ProducerStarted) -> None:
+        """Batches name their producers by number only."""
+        topic = self._broker.topics_by_id.get(TopicId(started.topic_id))
         if topic is not None:
-            producer = topic.pipeline.sequencer.open(
-                ProducerId(event.producer_id),
-                event.name,
-                Epoch(event.epoch),
-                resumed=event.resumed,
-                is_replay=True,
-            )
+            producer = topic.pipeline.sequencer.producer_or_none(started.name)
+            assert producer is not None
             self._producers[topic.id, producer.id] = producer
-
-    def _apply_subscription(
-        self, event: SubscriptionCreated | SubscriptionRetyped | SubscriptionRemoved
-    ) -> None:
-        broker = self._broker
-        broker.next_id = max(broker.next_id, event.subscription_id + 1)
-        topic = self._topic_or_none(event.topic_id)
-        if topic is None:
-            return
-        if isinstance(event, SubscriptionCreated):
-            if event.name not in topic.subscriptions:
-                broker.host_subscription(topic, event)
-            return
-        for name, subscription in list(topic.subscriptions.items()):
-            if subscription.id == event.subscription_id:
-                if isinstance(event, SubscriptionRemoved):
-                    del topic.subscriptions[name]
-                else:
-                    subscription.type = event.type
-
-    def _topic_or_none(self, topic_id: int) -> Topic | None:
-        return self._broker.topics_by_id.get(TopicId(topic_id))
 
 
 def _decode(data: bytes) -> BrokerSnapshot:

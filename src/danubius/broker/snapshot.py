@@ -1,4 +1,7 @@
-"""The broker's state as of one journal position, as it is stored and read back."""
+"""The broker's state as of one journal position, as it is stored and read back.
+
+Fields are only appended, with defaults that say what was true before there was such a field.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 import msgspec
 
 from danubius.ledger.entry import LedgerMeta
+from danubius.model.policy import FailurePolicy, Policies
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import TopicSpec
 
@@ -28,6 +32,10 @@ class SubscriptionState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     name: str
     type: SubscriptionType
     cursor: bytes
+    failure: FailurePolicy | None = None
+    attempts: list[tuple[int, int, int]] = []
+    """First offset, end and number of failed deliveries."""
+    created_ms: int = 0
 
 
 class TopicState(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -42,6 +50,29 @@ class TopicState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     ledgers: list[LedgerMeta]
     producers: list[ProducerState]
     subscriptions: list[SubscriptionState]
+    policies: Policies | None = None
+    parent: int = 0
+    watermark: tuple[int, int] = (0, 0)
+    """Of a delay log: due time and offset up to which everything is released."""
+    has_expiring: bool = False
+
+
+class NamespaceState(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One namespace that was created or changed."""
+
+    name: str
+    policies: Policies
+    created_ms: int
+
+
+class PartitionedState(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One partitioned topic; its partitions are topics like others."""
+
+    name: str
+    partitions: int
+    spec: TopicSpec
+    created_ms: int
+    policies: Policies | None = None
 
 
 class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -50,6 +81,10 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     next_id: int
     """Topics, producers and subscriptions draw their numbers from one counter."""
     topics: list[TopicState]
+    namespaces: list[NamespaceState] = []
+    partitioned: list[PartitionedState] = []
+    committed: list[tuple[int, int]] = []
+    """Ranges of the transactions that were committed."""
 
 
 _decoder: Final = msgspec.msgpack.Decoder(BrokerSnapshot)

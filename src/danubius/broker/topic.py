@@ -73,7 +73,7 @@ class Topic:
         self.own_policies: Policies | None = None
         self.parent = 0
         """The topic whose delay log this is; 0: it is a topic of its own."""
-        self.watermark = (0, 0)
+        self.watermark: tuple[int, int] = (0, 0)
         """Of a delay log: due time in ms and offset up to which everything is released."""
         self.has_expiring = False
         self._notified_end = log.end_offset

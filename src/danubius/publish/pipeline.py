@@ -2,6 +2,9 @@
 
 One pipeline a topic, on the loop thread. Readers see a batch only after the journal committed it, and publishers are
 answered only then too. All work is per batch.
+
+The broker's own batches have no producer here, whatever their headers say: `publish_unsequenced` stores one like any
+other, while an atomic record takes their places (`reserve`) and tells how it went (`settle` each, or `cancel` all).
 """
 
 from __future__ import annotations
@@ -99,6 +102,44 @@ class PublishPipeline:
         else:
             self._journal.append(batch, append)
         return header
+
+    def publish_unsequenced(self, batch: memoryview, answer: Answer) -> Header:
+        """Take over one batch that nobody will repeat; `answer` is called exactly once unless this raises.
+
+        Its producer is 0, because recovery would count it among the sequence of any other.
+        """
+        header = check_batch(batch)
+        if header.producer_id:
+            raise InvalidBatch(
+                f"the batch says producer {header.producer_id}, but it was sent without one; write 0"
+            )
+        append = _Append(self, self.reserve(batch, header), answer)
+        if self._journal is None:
+            self.on_committed(append)
+        else:
+            self._journal.append(batch, append)
+        return header
+
+    def reserve(self, batch: memoryview, header: Header) -> Entry:
+        """Give a checked batch of the broker's own the next offsets; the caller appends it to the journal at once."""
+        offset = self.sequencer.assign(header.count)
+        stamp(batch, offset, self._epoch)
+        self.batches_in += 1
+        self.bytes_in += header.length
+        return Entry(offset, offset + header.count, batch, header.last_time_us)
+
+    def settle(self, entry: Entry) -> None:
+        """The oldest reserved batch is durable: readers may see it, and hear of it with all of this commit."""
+        self.sequencer.commit()
+        self._log.append(entry)
+        self._on_extended()
+
+    def cancel(self) -> None:
+        """The journal failed: nothing that is on its way to it, reserved or published, was stored.
+
+        Publishers hear of it by their own tokens, in the same call of the journal's.
+        """
+        self.sequencer.roll_back()
 
     def _answer_repeated(self, repeated: Repeated, answer: Answer) -> None:
         if repeated.pending_at is None:

@@ -3,8 +3,9 @@
 Invariants:
 - offsets are handed out without gaps; what is pending follows directly on what is committed;
 - a producer's sequences are stored without gaps and at most once;
-- `commit` happens in the order of `admit`; `roll_back` forgets everything pending at once, because a journal that
-  failed one append fails all later ones too.
+- what the broker itself publishes (`assign`) takes offsets between them and is no producer's;
+- `commit` happens in the order of `admit` and `assign`; `roll_back` forgets everything pending at once, because a
+  journal that failed one append fails all later ones too.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Repeated(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    producer: Producer
+    producer: Producer | None
+    """None: the broker itself; `sequence` is then 0."""
     sequence: int
     end: int
     offset: int
@@ -119,14 +121,16 @@ class Sequencer:
         epoch: Epoch,
         *,
         resumed: bool,
+        next_sequence: int = 0,
         is_replay: bool = False,
     ) -> Producer:
         """Begin a life of a producer name; an older life is fenced from here on.
 
+        Its first batch has `next_sequence`, or any if it is resumed: whoever resumes knows more than we remember.
         A replay forgets nobody: all seem detached there, also those who will be back at once.
         """
         known = self._producers.pop(name, None)
-        producer = Producer(producer_id, name, epoch, ADOPT if resumed else 0)
+        producer = Producer(producer_id, name, epoch, ADOPT if resumed else next_sequence)
         if known is not None:
             producer.id = known.id
         self._producers[name] = producer
@@ -174,6 +178,13 @@ class Sequencer:
             )
         return self._repeated(producer, sequence, count)
 
+    def assign(self, count: int) -> Offset:
+        """Where to store a batch of the broker's own: never a repetition, and no part of any producer's sequence."""
+        offset = Offset(self.next_offset)
+        self.next_offset += count
+        self._pending.append(_Pending(None, 0, count, offset))
+        return offset
+
     def _repeated(self, producer: Producer, sequence: int, count: int) -> Repeated:
         offset = producer.find(sequence, count)
         if offset is not None:
@@ -195,19 +206,22 @@ class Sequencer:
         pending = self._pending.popleft()
         producer = pending.producer
         count = pending.end - pending.sequence
-        producer.remember(pending.sequence, count, pending.offset)
-        producer.committed_next = pending.end
+        if producer is not None:
+            producer.remember(pending.sequence, count, pending.offset)
+            producer.committed_next = pending.end
         self.committed_offset = pending.offset + count
 
     def roll_back(self) -> None:
         """Nothing that is pending was stored."""
         for pending in self._pending:
-            pending.producer.admitted_next = pending.producer.committed_next
+            producer = pending.producer
+            if producer is not None:
+                producer.admitted_next = producer.committed_next
         self._pending.clear()
         self.next_offset = self.committed_offset
 
     def replay(self, producer: Producer | None, sequence: int, count: int) -> None:
-        """A committed batch read back from the journal; its producer may be forgotten."""
+        """A committed batch read back from the journal; its producer may be forgotten, or the broker."""
         offset = self.next_offset
         self.next_offset = self.committed_offset = offset + count
         if producer is not None:

@@ -1,0 +1,28 @@
+"""What each journaled fact does to the broker: one table, made of one table a group.
+
+A fact means the same whenever it is applied: in recovery, in the order of the journal, and at the commit of an atomic
+record. So an applier takes the broker as it is and ignores what is about a topic or subscription that is gone. Those of
+acknowledgements must bear to be applied twice: cursors in a snapshot are ahead of the journal's position.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from danubius.broker import recovery_producers, recovery_subscriptions, recovery_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from danubius.broker.broker import Broker
+    from danubius.broker.events import Event
+
+APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
+    **recovery_topics.APPLIERS,
+    **recovery_subscriptions.APPLIERS,
+    **recovery_producers.APPLIERS,
+}
+
+
+def apply_fact(broker: Broker, fact: Event) -> None:
+    APPLIERS[type(fact)](broker, fact)

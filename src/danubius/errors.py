@@ -352,13 +352,17 @@ def _leaves(cls: type[DanubiusError]) -> list[type[DanubiusError]]:
 _BY_CODE: dict[int, type[DanubiusError]] = {leaf.code: leaf for leaf in _leaves(DanubiusError)}
 
 
-def error_from_code(code: int, message: str, first: int = 0, end: int = 0) -> DanubiusError:
-    """Build the leaf for a code that came over the wire, with the offsets [first, end) if it is about some."""
+def error_from_code(
+    code: int, message: str, first: int = 0, end: int = 0, wait_ms: int = 0
+) -> DanubiusError:
+    """Build the leaf for a code that came over the wire, with the offsets [first, end) or the wait if it has some."""
     leaf = _BY_CODE.get(code)
     if leaf is None:
         return UnknownError(f"{message} (error code {code})")
     if issubclass(leaf, LedgerDamaged):
         return leaf(message, first, end)
+    if issubclass(leaf, Throttled):
+        return leaf(message, wait_ms)
     return leaf(message)
 
 

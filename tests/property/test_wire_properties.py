@@ -9,15 +9,18 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import google_crc32c
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danubius.errors import DanubiusError
+from danubius.model.policy import Backoff, Exhausted, FailurePolicy
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, SubscriptionType
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.wire import commands
 from danubius.wire.codec import COMMANDS
 from danubius.wire.connection import Connection
+from danubius.wire.frame import PAYLOAD_OPCODES
 from danubius.wire.states import LEGAL, ConnectionState, Role
 
 if TYPE_CHECKING:
@@ -57,6 +60,19 @@ st.register_type_strategy(TopicSpec, spec)
 st.register_type_strategy(commands.TopicSummary, summary)
 st.register_type_strategy(commands.SubscriptionSummary, subscription)
 
+failure = st.builds(
+    FailurePolicy,
+    ack_timeout_ms=count,
+    backoff=st.sampled_from(Backoff),
+    jitter=st.floats(0, 1),
+    redeliveries_max=st.none() | count,
+    then=st.sampled_from(Exhausted),
+    dead_letter_topic=text,
+)
+request = st.dictionaries(text, count | text, max_size=4).map(
+    lambda inside: msgspec.Raw(msgspec.msgpack.encode(inside))
+)
+
 BY_ANNOTATION = {
     "Count": count,
     "Handle": st.integers(0, 2**32 - 1),
@@ -69,6 +85,10 @@ BY_ANNOTATION = {
     "list[TopicSummary]": st.lists(summary, max_size=4),
     "list[SubscriptionSummary]": st.lists(subscription, max_size=4),
     "list[str]": st.lists(text, max_size=4),
+    "tuple[str, ...]": st.lists(text, max_size=4).map(tuple),
+    "Access": st.sampled_from(commands.Access),
+    "FailurePolicy | None": st.none() | failure,
+    "msgspec.Raw": request,
     "str": text,
     "bool": st.booleans(),
 }
@@ -88,7 +108,7 @@ def frames_from(role: Role) -> st.SearchStrategy[list[tuple[AnyCommand, int, lis
     nothing: st.SearchStrategy[list[bytes]] = st.just([])
 
     def framed(kind: type[AnyCommand]) -> st.SearchStrategy[tuple[AnyCommand, int, list[bytes]]]:
-        carries = kind.__name__ in {"Produce", "Deliver", "Fetched"}
+        carries = kind.opcode in PAYLOAD_OPCODES
         return st.tuples(
             command_of(kind), st.integers(0, 2**32 - 1), payload if carries else nothing
         )
@@ -100,23 +120,23 @@ def frames_from(role: Role) -> st.SearchStrategy[list[tuple[AnyCommand, int, lis
 
 def open_pair() -> tuple[Connection, Connection]:
     client, broker = Connection(Role.CLIENT), Connection(Role.BROKER)
-    broker.receive_data(b"".join(client.send(commands.Hello(1, 1, "test"))))
+    broker.receive_data(b"".join(client.send(commands.Hello(1, 2, "test"))))
     assert broker.next_event() is not None
     client.receive_data(
-        b"".join(broker.send(commands.Welcome(1, "b", 17_000_000, 8_000_000, 30_000)))
+        b"".join(broker.send(commands.Welcome(2, "b", 17_000_000, 8_000_000, 30_000)))
     )
     assert client.next_event() is not None
     return client, broker
 
 
-HELLO = b"".join(Connection(Role.CLIENT).send(commands.Hello(1, 1, "test")))
+HELLO = b"".join(Connection(Role.CLIENT).send(commands.Hello(1, 2, "test")))
 
 
 def open_broker() -> Connection:
     broker = Connection(Role.BROKER)
     broker.receive_data(HELLO)
     assert broker.next_event() is not None
-    broker.send(commands.Welcome(1, "b", 17_000_000, 8_000_000, 30_000))
+    broker.send(commands.Welcome(2, "b", 17_000_000, 8_000_000, 30_000))
     return broker
 
 
@@ -185,6 +205,9 @@ def _samples() -> list[bytes]:
         b"".join(client.send(commands.CreateTopic("/d/t", TopicSpec()), 3)),
         b"".join(client.send(commands.Fetch("/d/t", AtOffset(5), 1 << 20, 100), 4)),
         b"".join(client.send(commands.Ping(), 5)),
+        b"".join(client.send(commands.Stage(1, 3), 7, [bytes(range(64))])),
+        b"".join(client.send(commands.Schedule(3, 10**12), 8, [bytes(range(64))])),
+        b"".join(client.send(commands.Administer(msgspec.Raw(b"\x81\xa4type\xa1x")), 9)),
         b"".join(broker.send(commands.Produced(7), 6)),
     ]
 

@@ -7,7 +7,8 @@
 Invariants: any cutting of the same bytes gives the same frames; a frame is refused as soon as the bytes that
 condemn it are there, and before memory is set aside for its payload; after one refusal nothing more is
 received, while the broker can still say why. Only DanubiusError leaves come out of the receiving side. What the
-handshake says is the caller's business, its order is enforced here.
+handshake says is the caller's business; its order is enforced here, and that nothing passes in either direction which
+the version of its Welcome does not have.
 """
 
 from __future__ import annotations
@@ -42,6 +43,15 @@ from danubius.wire.frame import (
 )
 from danubius.wire.receive_buffer import DIRECT_BYTES_MIN, ReceiveBuffer
 from danubius.wire.states import LEGAL, ConnectionState, Role
+from danubius.wire.version import (
+    COMMANDS_SINCE,
+    PROTOCOL_VERSION_MAX,
+    PROTOCOL_VERSION_MIN,
+    check_fields,
+    has_new_fields,
+    is_known,
+    needs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,13 +61,23 @@ _TURNING: Final = frozenset({Opcode.HELLO, Opcode.WELCOME, Opcode.GOODBYE})
 """The commands that change the state."""
 _TURNING_COMMANDS: Final = frozenset(COMMANDS[opcode] for opcode in _TURNING)
 
-_SENDABLE: Final[Mapping[tuple[Role, ConnectionState], Mapping[type[AnyCommand], int]]] = {
-    (role, state): {COMMANDS[opcode]: int(opcode) for opcode in LEGAL[state][role]}
+_VERSIONS: Final = range(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX + 1)
+_SENDABLE: Final[Mapping[tuple[int, Role, ConnectionState], Mapping[type[AnyCommand], int]]] = {
+    (version, role, state): {
+        COMMANDS[opcode]: int(opcode)
+        for opcode in LEGAL[state][role]
+        if is_known(opcode, version) and not has_new_fields(COMMANDS[opcode], version)
+    }
+    for version in _VERSIONS
     for state in ConnectionState
     for role in Role
 }
-_RECEIVABLE: Final[Mapping[tuple[Role, ConnectionState], frozenset[int]]] = {
-    (role, state): frozenset(map(int, LEGAL[state][role.peer]))
+"""What is sent without a second look: of every version, what it has and understands whole."""
+_RECEIVABLE: Final[Mapping[tuple[int, Role, ConnectionState], frozenset[int]]] = {
+    (version, role, state): frozenset(
+        int(opcode) for opcode in LEGAL[state][role.peer] if is_known(opcode, version)
+    )
+    for version in _VERSIONS
     for state in ConnectionState
     for role in Role
 }
@@ -79,10 +99,13 @@ class Connection:
         "_sendable",
         "frame_bytes_max",
         "state",
+        "version",
     )
 
     def __init__(self, role: Role, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self.version = PROTOCOL_VERSION_MIN
+        """Of the protocol, as Welcome says; the lowest one before."""
         self._role = role
         self._inbox = ReceiveBuffer()
         self._pending: tuple[AnyCommand, int] | None = None
@@ -217,7 +240,7 @@ class Connection:
             self._enter(ConnectionState.GREETED)
         elif isinstance(command, Welcome):
             self._send_bytes_max = min(self.frame_bytes_max, command.frame_bytes_max)
-            self._enter(ConnectionState.OPEN)
+            self._open(command)
         else:
             self._discards = False
             self._enter(ConnectionState.CLOSING)
@@ -232,10 +255,11 @@ class Connection:
         Raises:
             BrokerUnavailable: the connection is closing or closed.
             MessageTooLarge: the frame would be above what the peer accepts; nothing was sent.
+            UnsupportedVersion: the peer is too old for this; nothing was sent.
         """
         opcode = self._sendable.get(type(command))
         if opcode is None:
-            self._refuse_send(command)
+            opcode = self._look_twice(command)
         payload_bytes = sum(map(len, payload)) if payload else 0
         meta = encode_command(command)
         head = encode_head(opcode, correlation_id, meta, payload_bytes)
@@ -252,22 +276,27 @@ class Connection:
         if isinstance(command, Hello):
             self._enter(ConnectionState.GREETED)
         elif isinstance(command, Welcome):
-            self._enter(ConnectionState.OPEN)
+            self._open(command)
         else:
             assert isinstance(command, Goodbye)
             # What the client had under way when the broker said Goodbye is no violation. It is not read either.
             self._discards = self._role is Role.BROKER and self.state is not ConnectionState.CLOSING
             self._enter(ConnectionState.CLOSING)
 
+    def _open(self, welcome: Welcome) -> None:
+        # A client that cannot speak the chosen version ends the connection itself (`check_version`).
+        self.version = min(max(welcome.version, PROTOCOL_VERSION_MIN), PROTOCOL_VERSION_MAX)
+        self._enter(ConnectionState.OPEN)
+
     def _enter(self, state: ConnectionState) -> None:
         self.state = state
         if state is ConnectionState.OPEN:
             self._receive_bytes_max = self.frame_bytes_max
-        self._sendable = _SENDABLE[self._role, state]
+        self._sendable = _SENDABLE[self.version, self._role, state]
         if state is ConnectionState.CLOSED:
             return  # what came before the end is still judged as of then
         received_as = ConnectionState.OPEN if self._discards else state
-        self._receivable = _RECEIVABLE[self._role, received_as]
+        self._receivable = _RECEIVABLE[self.version, self._role, received_as]
 
     # ------------------------------------------------------------ refusing
 
@@ -332,6 +361,11 @@ class Connection:
         if opcode not in COMMANDS:
             raise ProtocolViolation(f"unknown opcode {opcode}")
         peer, name = self._role.peer.value, Opcode(opcode).name
+        if not is_known(Opcode(opcode), self.version):
+            since = COMMANDS_SINCE[Opcode(opcode)]
+            raise ProtocolViolation(
+                f"the {peer} may not send {name}: {needs('it', since, self.version)}"
+            )
         raise ProtocolViolation(f"the {peer} may not send {name} in the state {self.state.value}")
 
     def _refuse_truncated(self) -> NoReturn:
@@ -344,13 +378,21 @@ class Connection:
             f"the connection ended in the middle of a frame, of which {self._inbox.end - self._inbox.start} bytes came"
         )
 
-    def _refuse_send(self, command: AnyCommand) -> NoReturn:
-        name = command.opcode.name
-        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
-            raise BrokerUnavailable(f"the connection is {self.state.value}: {name} was not sent")
-        raise InvariantViolation(
-            f"the {self._role.value} may not send {name} in the state {self.state.value}"
-        )
+    def _look_twice(self, command: AnyCommand) -> int:
+        """The opcode of a command that an older peer may understand after all, or why it is not sent."""
+        opcode = command.opcode
+        if opcode not in LEGAL[self.state][self._role]:
+            if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+                raise BrokerUnavailable(
+                    f"the connection is {self.state.value}: {opcode.name} was not sent"
+                )
+            raise InvariantViolation(
+                f"the {self._role.value} may not send {opcode.name} in the state {self.state.value}"
+            )
+        if not is_known(opcode, self.version):
+            raise UnsupportedVersion(needs(opcode.name, COMMANDS_SINCE[opcode], self.version))
+        check_fields(command, self.version)
+        return int(opcode)
 
     def _refuse_send_size(self, opcode: int, size: int, meta_bytes: int) -> NoReturn:
         name = Opcode(opcode).name

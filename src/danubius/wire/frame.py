@@ -34,7 +34,9 @@ MAGIC: Final = int.from_bytes(b"DNW\x01", "little")
 HELLO_FRAME_BYTES_MAX: Final = 16 * 1024
 """What a peer may make us hold before the handshake is over."""
 
-PAYLOAD_OPCODES: Final = frozenset({Opcode.PRODUCE, Opcode.DELIVER, Opcode.FETCHED})
+PAYLOAD_OPCODES: Final = frozenset(
+    {Opcode.PRODUCE, Opcode.DELIVER, Opcode.FETCHED, Opcode.STAGE, Opcode.SCHEDULE}
+)
 """The commands that record batches may follow."""
 
 EMPTY: Final = memoryview(bytearray())

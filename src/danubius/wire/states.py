@@ -49,15 +49,22 @@ _REQUESTS: Final = _EITHER | {
     Opcode.LIST_TOPICS,
     Opcode.DESCRIBE_TOPIC,
     Opcode.RESOLVE_OFFSET,
+    Opcode.ADMINISTER,
     Opcode.OPEN_PRODUCER,
     Opcode.PRODUCE,
     Opcode.CLOSE_PRODUCER,
+    Opcode.SCHEDULE,
     Opcode.SUBSCRIBE,
     Opcode.FLOW,
     Opcode.ACK,
     Opcode.NACK,
     Opcode.CLOSE_CONSUMER,
     Opcode.FETCH,
+    Opcode.BEGIN_TRANSACTION,
+    Opcode.STAGE,
+    Opcode.STAGE_ACK,
+    Opcode.COMMIT_TRANSACTION,
+    Opcode.ABORT_TRANSACTION,
 }
 
 _ANSWERS: Final = _EITHER | {
@@ -67,6 +74,8 @@ _ANSWERS: Final = _EITHER | {
     Opcode.TOPICS_LISTED,
     Opcode.TOPIC_DESCRIBED,
     Opcode.OFFSET_RESOLVED,
+    Opcode.TOPIC_CHANGED,
+    Opcode.ADMINISTERED,
     Opcode.PRODUCER_OPENED,
     Opcode.PRODUCED,
     Opcode.PRODUCER_CLOSED,
@@ -75,6 +84,7 @@ _ANSWERS: Final = _EITHER | {
     Opcode.CONSUMER_CLOSED,
     Opcode.CONSUMER_ACTIVE,
     Opcode.FETCHED,
+    Opcode.TRANSACTION_BEGUN,
 }
 
 _REFUSALS: Final = frozenset({Opcode.ERROR, Opcode.GOODBYE})
@@ -90,6 +100,6 @@ LEGAL: Final[dict[ConnectionState, dict[Role, frozenset[Opcode]]]] = {
     ConnectionState.CLOSING: {Role.CLIENT: _NOTHING, Role.BROKER: _ANSWERS},
     ConnectionState.CLOSED: {Role.CLIENT: _NOTHING, Role.BROKER: _NOTHING},
 }
-"""Which opcodes a role may send in a state."""
+"""Which opcodes a role may send in a state, if the version of the connection has them (see `wire/version.py`)."""
 
 assert set().union(*(LEGAL[s][r] for s in ConnectionState for r in Role)) == set(Opcode)

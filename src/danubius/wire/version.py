@@ -2,19 +2,80 @@
 
 The version governs the set of commands and what they mean. It is chosen once, by the broker, in Welcome: the highest
 that both speak. The layout of the frame itself has its own version, in the frame's magic.
+
+Invariant: a peer of version 1 never gets a command that it does not know, nor one whose meaning it would miss because
+it passes over an appended field. Who wants such a thing of it hears UnsupportedVersion on the own side.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from danubius.errors import UnsupportedVersion
+from danubius.wire.commands import AnyCommand, CreateTopic, Opcode, OpenProducer, Subscribe
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from danubius.wire.commands import Hello, Welcome
 
 PROTOCOL_VERSION_MIN: Final = 1
-PROTOCOL_VERSION_MAX: Final = 1
+PROTOCOL_VERSION_MAX: Final = 2
+
+COMMANDS_SINCE: Final[Mapping[Opcode, int]] = {
+    Opcode.TOPIC_CHANGED: 2,
+    Opcode.ADMINISTER: 2,
+    Opcode.ADMINISTERED: 2,
+    Opcode.STAGE: 2,
+    Opcode.SCHEDULE: 2,
+    Opcode.STAGE_ACK: 2,
+    Opcode.BEGIN_TRANSACTION: 2,
+    Opcode.TRANSACTION_BEGUN: 2,
+    Opcode.COMMIT_TRANSACTION: 2,
+    Opcode.ABORT_TRANSACTION: 2,
+}
+"""The version that brought a command; all others are of version 1."""
+
+FIELDS_SINCE: Final[Mapping[type[AnyCommand], Mapping[str, int]]] = {
+    CreateTopic: {"partitions": 2},
+    OpenProducer: {"access": 2, "keep_sequence": 2, "is_delayed": 2},
+    Subscribe: {"key_filters": 2, "failure": 2},
+}
+"""The version that brought a field which changes what is asked for.
+
+Appended fields that only add to it (`Lookup.watch`, `Located.partitions`, `Nack.reason`, `Error.wait_ms`) are not
+here: an older peer may pass over them.
+"""
+
+
+def is_known(opcode: Opcode, version: int) -> bool:
+    """Whether the command is part of that version."""
+    return COMMANDS_SINCE.get(opcode, PROTOCOL_VERSION_MIN) <= version
+
+
+def has_new_fields(command: type[AnyCommand], version: int) -> bool:
+    """Whether `check_fields` must be asked before such a command goes to a peer of that version."""
+    return any(since > version for since in FIELDS_SINCE.get(command, {}).values())
+
+
+def check_fields(command: AnyCommand, version: int) -> None:
+    """Refuse a command with a field set that a peer of that version would pass over."""
+    since_of = FIELDS_SINCE.get(type(command), {})
+    for field in msgspec.structs.fields(command):
+        since = since_of.get(field.name, PROTOCOL_VERSION_MIN)
+        if since > version and getattr(command, field.name) != field.default:
+            name = f"{type(command).__name__}.{field.name}"
+            raise UnsupportedVersion(needs(name, since, version))
+
+
+def needs(what: str, since: int, version: int) -> str:
+    """The sentence about something that came later than the version of a connection."""
+    return (
+        f"{what} needs protocol version {since}, the connection has version {version}:"
+        " upgrade the older of the two"
+    )
 
 
 def choose_version(hello: Hello) -> int:

@@ -148,10 +148,11 @@ class TestHandshake:
             pass_on(other.send(Lookup("/default/a")), client)
 
     def test_highest_common_version_is_chosen(self) -> None:
-        assert choose_version(Hello(0, 7, "new")) == 1
+        assert choose_version(Hello(0, 7, "new")) == 2
+        assert choose_version(Hello(1, 1, "old")) == 1
         assert check_version(welcome()) == 1
 
-    @pytest.mark.parametrize(("low", "high"), [(2, 3), (0, 0), (3, 1)])
+    @pytest.mark.parametrize(("low", "high"), [(3, 4), (0, 0), (3, 1)])
     def test_no_common_version_is_refused(self, low: int, high: int) -> None:
         with pytest.raises(UnsupportedVersion, match="upgrade"):
             choose_version(Hello(low, high, "other"))

@@ -13,8 +13,9 @@ from danubius.model.limits import FRAME_BYTES_MAX, FRAME_META_BYTES_MAX
 from danubius.wire.codec import COMMANDS
 from danubius.wire.commands import RANGES_MAX, Ack, Hello, Produce, Produced, Welcome
 from danubius.wire.connection import Connection
-from danubius.wire.frame import HELLO_FRAME_BYTES_MAX
+from danubius.wire.frame import HELLO_FRAME_BYTES_MAX, PAYLOAD_OPCODES
 from danubius.wire.states import LEGAL, ConnectionState, Role
+from danubius.wire.version import COMMANDS_SINCE, FIELDS_SINCE, PROTOCOL_VERSION_MAX
 
 PAGE = (Path(__file__).parents[3] / "docs/internals/wire-protocol.md").read_text()
 
@@ -47,6 +48,22 @@ def test_page_lists_every_command_with_its_fields_and_senders() -> None:
         for opcode, command in COMMANDS.items()
     }
     assert written == actual
+
+
+def test_page_says_which_commands_carry_batches() -> None:
+    written = {int(opcode) for opcode, _, _, fields, _ in rows("Commands") if "batch" in fields}
+
+    assert written == PAYLOAD_OPCODES
+
+
+def test_page_says_what_each_version_brought() -> None:
+    ((since, commands, fields),) = rows("Versions")
+
+    assert int(since) == PROTOCOL_VERSION_MAX
+    assert set(commands.split(", ")) == {COMMANDS[opcode].__name__ for opcode in COMMANDS_SINCE}
+    assert set(re.findall(r"`([\w.]+)`", fields)) == {
+        f"{command.__name__}.{name}" for command, names in FIELDS_SINCE.items() for name in names
+    }
 
 
 def test_page_lists_every_error_with_its_advice() -> None:

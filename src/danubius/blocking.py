@@ -281,7 +281,8 @@ class Consumer:
         self._consumer = consumer
         self._mailbox = Mailbox(loop)
         self._handout = Handout()
-        self._generation = consumer.generation
+        self._held_topic = ""
+        self._generation = consumer.generation_of("")
 
     @property
     def topic(self) -> str:
@@ -331,15 +332,17 @@ class Consumer:
         async def take() -> tuple[ReceivedBatch, int]:
             # Together, on the loop's thread: the batch belongs to this generation and to no earlier one.
             batch = await self._consumer.receive_batch(timeout, max_messages)
-            return batch, self._consumer.generation
+            return batch, self._consumer.generation_of(batch.topic)
 
         batch, self._generation = self._loop.run(take())
+        self._held_topic = batch.topic
         return batch
 
     def _drop_stale(self) -> None:
         """After a lost connection the broker delivers again what was not handed out."""
-        if self._generation != self._consumer.generation:
-            self._generation = self._consumer.generation
+        generation = self._consumer.generation_of(self._held_topic)
+        if self._generation != generation:
+            self._generation = generation
             self._handout.clear()
 
     def ack(self, message: Message | ReceivedBatch) -> None:
@@ -348,7 +351,7 @@ class Consumer:
         self._mailbox.put(lambda: self._consumer.ack_nowait(message))
 
     def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
-        """Acknowledge this message and all before it in the topic."""
+        """Acknowledge this message and all before it in its topic, or in its partition."""
         self._consumer.check_own(message)
         self._mailbox.put(lambda: self._consumer.ack_cumulative_nowait(message))
 
@@ -388,9 +391,19 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """The offset of the next message that will be handed out."""
+        """The offset of the next message that will be handed out; InvalidArgument if the topic is partitioned."""
+        position = self._reader.position
         rest = self._handout.rest
-        return self._reader.position if rest is None else rest.first_offset
+        return position if rest is None else rest.first_offset
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The position in each partition by its name; of a plain topic, the one there is."""
+        positions = self._reader.positions
+        rest = self._handout.rest
+        if rest is not None:
+            positions[rest.topic] = rest.first_offset
+        return positions
 
     def __iter__(self) -> Self:
         return self

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from danubius.client.consumer import Consumer
+from danubius.client.consumer_lane import ConsumerLane
 from danubius.client.core.address import parse_url
 from danubius.client.link import Link, LinkOptions
 from danubius.client.opening import Opening
@@ -36,9 +36,13 @@ from danubius.client.options import (
     to_milliseconds,
     topic_of,
 )
-from danubius.client.producer import Producer
-from danubius.client.reader import Reader
-from danubius.errors import DanubiusError
+from danubius.client.partitioned_consumer import PartitionedConsumer
+from danubius.client.partitioned_producer import PartitionedProducer
+from danubius.client.partitioned_reader import PartitionedReader
+from danubius.client.partitions import Openable, count_partitions
+from danubius.client.producer_lane import ProducerLane
+from danubius.client.reader_lane import ReaderLane
+from danubius.errors import DanubiusError, TopicExists
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Retention
 from danubius.wire.commands import (
@@ -55,20 +59,17 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
+    from danubius.client.consumer import Consumer
     from danubius.client.core.address import BrokerAddress
+    from danubius.client.producer import Producer
+    from danubius.client.reader import Reader
+    from danubius.model.ids import TopicName
 
 DEFAULT_URL: Final = "danube://127.0.0.1:6651"
 RETENTION_AGE: Final = timedelta(days=7)
-
-
-class Openable(Protocol):
-    """A producer, consumer or reader."""
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 OpenableT = TypeVar("OpenableT", bound=Openable)
@@ -169,7 +170,13 @@ class Client:
             send_timeout,
         )
         options.check()
-        return Opening(lambda: self._open(Producer(self._link, options)))
+        return Opening(
+            lambda: self._open(
+                options.topic,
+                lambda: ProducerLane(self._link, options),
+                lambda partitions: PartitionedProducer(self._link, options, partitions),
+            )
+        )
 
     def consumer(  # noqa: PLR0913  # one keyword per setting
         self,
@@ -211,7 +218,13 @@ class Client:
             skip_damaged,
         )
         options.check()
-        return Opening(lambda: self._open(Consumer(self._link, options)))
+        return Opening(
+            lambda: self._open(
+                options.topic,
+                lambda: ConsumerLane(self._link, options),
+                lambda partitions: PartitionedConsumer(self._link, options, partitions),
+            )
+        )
 
     def reader(
         self,
@@ -235,10 +248,32 @@ class Client:
             topic_of(topic), parse_start(start), stop_at_end, fetch_bytes, skip_damaged
         )
         options.check()
-        return Opening(lambda: self._open(Reader(self._link, options)))
+        return Opening(
+            lambda: self._open(
+                options.topic,
+                lambda: ReaderLane(self._link, options),
+                lambda partitions: PartitionedReader(self._link, options, partitions),
+            )
+        )
 
-    async def _open(self, thing: OpenableT) -> OpenableT:
-        await thing.open()
+    async def _open(
+        self,
+        topic: TopicName,
+        plain: Callable[[], OpenableT],
+        partitioned: Callable[[int], OpenableT],
+    ) -> OpenableT:
+        """Open what suits the topic: a lane, or several behind one face."""
+        partitions = await count_partitions(self._link, topic)
+        thing = partitioned(partitions) if partitions else plain()
+        try:
+            await thing.open()
+        except TopicExists:
+            # It was made in between, and partitioned: by somebody else, or by its namespace's rule for new topics.
+            known, partitions = partitions, await count_partitions(self._link, topic)
+            if known or not partitions:
+                raise
+            thing = partitioned(partitions)
+            await thing.open()
         self._things.add(thing)
         return thing
 

@@ -1,59 +1,21 @@
-"""The consumer: deliveries in, messages out, acknowledgements back.
+"""The consumer as its users see it: one interface over one lane or several.
 
-Deliveries wait in a local queue that the credit bounds. Credit goes back when a delivery is handed to the application.
-Acknowledgements are gathered into ranges and leave at the end of the loop's turn, or a few milliseconds later when
-there were some just before. Those that the broker did not confirm are sent again after a lost connection. The queue is
-dropped then: the broker delivers those messages again.
+A plain topic's consumer *is* its lane (`ConsumerLane`); a partitioned topic's is a `PartitionedConsumer` that merges a
+lane for each partition. A message's `topic` is that of its lane, and acknowledgements go by it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
-import sys
-from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Final
-
-from danubius.client.attachment import Attachment
-from danubius.client.core.acks import RangeGatherer
-from danubius.client.core.credit import CreditWindow
-from danubius.client.core.repeat import fresh
-from danubius.client.core.retry import Backoff
-from danubius.client.gate import Gate
-from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
-from danubius.client.options import check_count, check_timeout, to_milliseconds
-from danubius.client.timeouts import ReceiveTimeout
-from danubius.errors import ClientClosed, ConsumerReplaced, DanubiusError, InvalidArgument
-from danubius.wire.commands import (
-    Ack,
-    AnyCommand,
-    CloseConsumer,
-    Deliver,
-    Flow,
-    Nack,
-    Subscribe,
-    Subscribed,
-)
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from danubius.client.core.acks import Range
-    from danubius.client.link import Link
-    from danubius.client.options import ConsumerOptions
-    from danubius.client.session import Session
-
-ACK_INTERVAL_S: Final = 0.005
-"""At most this often acks are sent: 200 small frames a second are nothing, one per message is a burden."""
-RANGES_MAX: Final = 10_000
-"""Ranges in one frame, well below what a frame may hold; when there are as many, they are sent at once."""
-_DETACH_TIMEOUT_S: Final = 5.0
-_YIELD_DELIVERIES: Final = 16
-_YIELD_MESSAGES: Final = 1024
+    from danubius.client.messages import Message, ReceivedBatch
 
 
-class Consumer:
+class Consumer(ABC):
     """Receives the messages of one subscription. Made by `client.consumer(...)`.
 
     Example:
@@ -62,69 +24,42 @@ class Consumer:
                 await consumer.ack(message)
     """
 
-    def __init__(self, link: Link, options: ConsumerOptions) -> None:
-        self._link = link
-        self._options = options
-        self._topic: str = options.topic
-        self._loop = asyncio.get_running_loop()
-        self._attachment = Attachment(link, self, Subscribed)
-        self._credit = CreditWindow(options.prefetch_messages, options.prefetch_bytes)
-        self._session: Session | None = None
-        self._handle = 0
-        self._is_active = False
-        self._generation = 0
-        self._queue: deque[tuple[Deliver, memoryview]] = deque()
-        self._arrivals = Gate()
-        self._handout = Handout()
-        self._handed = 0
-        self._streak = 0
-        self._acks = RangeGatherer()
-        self._nacks: dict[int, RangeGatherer] = {}
-        self._unconfirmed = 0
-        self._confirmed: asyncio.Future[None] | None = None
-        self._flush_handle: asyncio.Handle | None = None
-        self._flushed_s = 0.0
-        self._ack_backoff = Backoff(random.random)
-        self._is_pausing = False
-        self._error: DanubiusError | None = None
-
     @property
+    @abstractmethod
     def topic(self) -> str:
-        return self._topic
+        """The topic's name, as it was given."""
 
     @property
+    @abstractmethod
     def subscription(self) -> str:
-        return self._options.subscription
+        """The subscription's name."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name under which the broker knows this consumer, also after a reconnect."""
-        return self._options.name
 
     @property
+    @abstractmethod
     def is_active(self) -> bool:
-        """False while this consumer stands by in a failover subscription, or has no connection."""
-        return self._is_active
+        """False while this consumer stands by in a failover subscription, or has no connection.
 
-    @property
-    def generation(self) -> int:
-        """Rises when messages that were not yet handed out are taken back, to be delivered again."""
-        return self._generation
+        Of a partitioned topic: whether it is active for any of the partitions.
+        """
+
+    @abstractmethod
+    def generation_of(self, topic: str) -> int:
+        """Rises when messages of this topic that were not yet handed out are taken back, to be delivered again."""
 
     # ------------------------------------------------------------ receiving
 
-    def __aiter__(self) -> Consumer:
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
-        self._handed += 1
-        if not self._handed % _YIELD_MESSAGES:
-            # The connection needs its turn in a loop that never waits; before anything is taken, so that a
-            # cancellation here loses nothing.
-            await asyncio.sleep(0)
-        message = self._handout.next_or_none()
-        return await self._receive(None) if message is None else message
+    @abstractmethod
+    async def __anext__(self) -> Message: ...
 
+    @abstractmethod
     async def receive(
         self,
         timeout: float | None = None,  # noqa: ASYNC109  # the public word for it
@@ -136,12 +71,8 @@ class Consumer:
             ClientClosed: the consumer was closed.
             ConsumerReplaced, TopicDeleted, LedgerDamaged: the broker ended it.
         """
-        message = self._handout.next_or_none()
-        if message is None:
-            timeout = check_timeout("timeout", timeout)
-            message = await self._receive(timeout)
-        return message
 
+    @abstractmethod
     async def receive_batch(
         self,
         timeout: float | None = None,  # noqa: ASYNC109  # the public word for it
@@ -151,216 +82,58 @@ class Consumer:
 
         Raises what `receive` raises.
         """
-        timeout = check_timeout("timeout", timeout)
-        if max_messages is not None:
-            check_count("max_messages", max_messages, 1, sys.maxsize)
-        await self._fill(self._deadline_s(timeout), timeout)
-        batch = self._handout.take_rest()
-        assert batch is not None
-        if max_messages is not None and len(batch) > max_messages:
-            self._handout.hold(batch.part(max_messages, len(batch)))
-            batch = batch.part(0, max_messages)
-        return batch
-
-    async def _receive(self, timeout_s: float | None) -> Message:
-        deadline_s = self._deadline_s(timeout_s)
-        while True:
-            await self._fill(deadline_s, timeout_s)
-            message = self._handout.next_or_none()
-            if message is not None:
-                return message
-
-    def _deadline_s(self, timeout_s: float | None) -> float | None:
-        return None if timeout_s is None else self._loop.time() + timeout_s
-
-    async def _fill(self, deadline_s: float | None, timeout_s: float | None) -> None:
-        """Return once messages are held: the next delivery, or what another task left of its own.
-
-        Several tasks may receive at once, so what is held is looked at again after every wait.
-        """
-        while self._handout.is_empty:
-            if not self._queue:
-                if self._error is not None:
-                    raise fresh(self._error)
-                await self._wait_delivery(deadline_s, timeout_s)
-                self._streak = 0
-            elif self._streak >= _YIELD_DELIVERIES:
-                self._streak = 0
-                await asyncio.sleep(0)
-            else:
-                self._streak += 1
-                self._hold_next()
-
-    def _hold_next(self) -> None:
-        delivery, data = self._queue.popleft()
-        grant = self._credit.used(delivery.messages, len(data))
-        if grant is not None and self._session is not None:
-            self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
-        self._handout.hold(
-            open_delivery(
-                self._topic, data, delivery.first, delivery.end, delivery.redelivery_count
-            )
-        )
-
-    async def _wait_delivery(self, deadline_s: float | None, timeout_s: float | None) -> None:
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                await self._arrivals.wait()
-        except TimeoutError:
-            raise ReceiveTimeout(
-                f"no message came from {self.topic} within {timeout_s:g} s"
-            ) from None
 
     # ------------------------------------------------------------ acknowledging
 
+    @abstractmethod
     async def ack(self, message: Message | ReceivedBatch) -> None:
         """Acknowledge a message or a batch: it will not be delivered again.
 
         Returns at once; acks leave together, a few milliseconds later at most. What the broker has not confirmed when
         the connection is lost is sent again after the reconnect; close() waits for the confirmation.
         """
-        self.ack_nowait(message)
 
+    @abstractmethod
     async def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
-        """Acknowledge this message and all before it in the topic, delivered to this consumer or not."""
-        self.ack_cumulative_nowait(message)
+        """Acknowledge this message and all before it in the topic, delivered to this consumer or not.
 
+        Of a partitioned topic: all before it in its partition.
+        """
+
+    @abstractmethod
     async def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
         """Ask for a message or a batch to be delivered again, after `delay` seconds."""
-        self.nack_nowait(message, delay=delay)
 
+    @abstractmethod
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
         """`ack`, for callers that are not coroutines."""
-        is_one = type(message) is Message
-        if not is_one or self._error is not None or message.topic != self._topic:
-            self.check_own(message)
-        acks = self._acks
-        if isinstance(message, Message):
-            acks.add(message.offset)
-        else:
-            for first, end in message.ranges:
-                acks.add_range(first, end)
-        if self._flush_handle is None or acks.closed_count >= RANGES_MAX:
-            self._schedule_flush()
 
+    @abstractmethod
     def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
         """`ack_cumulative`, for callers that are not coroutines."""
-        self.check_own(message)
-        if isinstance(message, ReceivedBatch) and not len(message):
-            return
-        last = message.offset if isinstance(message, Message) else message.last_offset
-        self._acks.add_range(0, last + 1)
-        self._schedule_flush()
 
+    @abstractmethod
     def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
         """`nack`, for callers that are not coroutines."""
-        self.check_own(message)
-        delay_ms = to_milliseconds("delay", delay) or 0
-        nacks = self._nacks.setdefault(delay_ms, RangeGatherer())
-        if isinstance(message, Message):
-            nacks.add(message.offset)
-        else:
-            for first, end in message.ranges:
-                nacks.add_range(first, end)
-        self._schedule_flush()
 
+    @abstractmethod
     def check_own(self, message: Message | ReceivedBatch) -> None:
         """Raise if this message cannot be acknowledged here."""
-        if not isinstance(message, Message | ReceivedBatch):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidArgument(f"{message!r} is neither a message nor a batch that was received")
-        if self._error is not None:
-            raise fresh(self._error)
-        if message.topic != self._topic:
-            raise InvalidArgument(
-                f"a message of {message.topic} given to a consumer of {self.topic}"
-            )
-
-    def _schedule_flush(self) -> None:
-        if len(self._acks) >= RANGES_MAX and not self._is_pausing:
-            self.flush_nowait()
-        elif self._flush_handle is None:
-            wait_s = self._flushed_s + ACK_INTERVAL_S - self._loop.time()
-            self._flush_handle = (
-                self._loop.call_later(wait_s, self.flush_nowait)
-                if wait_s > 0
-                else self._loop.call_soon(self.flush_nowait)
-            )
-
-    def flush_nowait(self) -> None:
-        """Send the gathered acks now; without a connection they stay."""
-        if self._flush_handle is not None:
-            self._flush_handle.cancel()
-            self._flush_handle = None
-        self._is_pausing = False
-        session = self._session
-        if session is None or not (len(self._acks) or self._nacks):
-            return
-        self._flushed_s = self._loop.time()
-        ranges = self._acks.take()
-        for start in range(0, len(ranges), RANGES_MAX):
-            part = ranges[start : start + RANGES_MAX]
-            self._unconfirmed += 1
-            session.call(Ack(self._handle, part), partial(self._on_ack_reply, part))
-        nacks, self._nacks = self._nacks, {}
-        for delay_ms, gatherer in nacks.items():
-            ranges = gatherer.take()
-            for start in range(0, len(ranges), RANGES_MAX):
-                session.tell(Nack(self._handle, ranges[start : start + RANGES_MAX], delay_ms))
-
-    def _on_ack_reply(
-        self, ranges: list[Range], reply: AnyCommand | DanubiusError, _payload: memoryview
-    ) -> None:
-        self._unconfirmed -= 1
-        if isinstance(reply, DanubiusError) and reply.is_retryable and self._error is None:
-            for first, end in ranges:
-                self._acks.add_range(first, end)
-            if self._session is not None:
-                self._pause_acks()
-        elif not isinstance(reply, DanubiusError):
-            self._ack_backoff.reset()
-        if not self._unconfirmed and self._confirmed is not None and not self._confirmed.done():
-            self._confirmed.set_result(None)
-
-    def _pause_acks(self) -> None:
-        """The broker cannot take acks now: send them again after a wait that grows, together with later ones."""
-        if self._is_pausing:
-            return
-        if self._flush_handle is not None:
-            self._flush_handle.cancel()
-        self._is_pausing = True
-        self._flush_handle = self._loop.call_later(
-            self._ack_backoff.next_delay_s(), self.flush_nowait
-        )
 
     # ------------------------------------------------------------ life
 
+    @abstractmethod
     async def open(self) -> None:
         """Subscribe; `client.consumer(...)` does it."""
-        await self._attachment.open(self._link.options.request_timeout_s)
 
+    @abstractmethod
     async def close(self) -> None:
         """Send the last acks, wait until the broker has them, and leave the subscription.
 
         What was received and not acknowledged goes to other consumers, or to the next one. Closing twice does nothing.
         """
-        if self._error is not None:
-            return
-        self.flush_nowait()
-        session, handle = self._session, self._handle
-        self._attachment.end()
-        self._end(ClientClosed(f"the consumer of {self.topic} is closed"))
-        self._drop_queue()
-        if session is None:
-            return
-        session.consumers.pop(handle, None)
-        closed: asyncio.Future[None] = self._loop.create_future()
-        self._confirmed = self._loop.create_future()
-        if not self._unconfirmed:
-            self._confirmed.set_result(None)
-        session.call(CloseConsumer(handle), partial(_on_done, closed))
-        await asyncio.wait((self._confirmed, closed), timeout=_DETACH_TIMEOUT_S)
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -370,82 +143,3 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    def _end(self, error: DanubiusError) -> None:
-        if self._error is None:
-            self._error = error
-        if self._session is not None:
-            self._session.consumers.pop(self._handle, None)
-        self._session = None
-        self._is_active = False
-        if self._flush_handle is not None:
-            self._flush_handle.cancel()
-            self._flush_handle = None
-        self._arrivals.open()
-
-    def _drop_queue(self) -> None:
-        self._queue.clear()
-        self._handout.clear()
-        self._generation += 1
-
-    # ------------------------------------------------------------ the attachment and the session call these
-
-    def attach_command(self) -> AnyCommand:
-        options = self._options
-        return Subscribe(
-            options.topic,
-            options.subscription,
-            options.type,
-            options.name,
-            options.start,
-            options.ack_timeout_ms,
-            options.skip_damaged,
-        )
-
-    def detach_command(self, handle: int) -> AnyCommand:
-        return CloseConsumer(handle)
-
-    def on_attached(self, session: Session, reply: Subscribed) -> None:
-        self._session = session
-        self._handle = reply.handle
-        self._is_active = reply.is_active
-        session.consumers[reply.handle] = self
-        self._attachment.calm()
-        self.flush_nowait()  # before any credit: what is acknowledged now is not delivered again
-        grant = self._credit.open()
-        session.tell(Flow(reply.handle, grant.messages, grant.bytes))
-
-    def on_detached(self) -> None:
-        if self._session is not None:
-            self._session.consumers.pop(self._handle, None)
-        self._session = None
-        self._is_active = False
-        self._nacks.clear()
-        self._drop_queue()
-
-    def on_ended(self, error: DanubiusError) -> None:
-        self._end(error)
-
-    def on_delivery(self, delivery: Deliver, data: memoryview) -> None:
-        self._queue.append((delivery, data))
-        self._arrivals.open()
-
-    def on_active(self, is_active: bool) -> None:
-        self._is_active = is_active
-
-    def on_closed_by_broker(self, error: DanubiusError) -> None:
-        if error.is_retryable:
-            self.on_detached()
-            self._attachment.attach_later()
-            return
-        if isinstance(error, ConsumerReplaced):
-            self._drop_queue()  # the other consumer gets these
-        self._attachment.end()
-        self._end(error)
-
-
-def _on_done(
-    done: asyncio.Future[None], _reply: AnyCommand | DanubiusError, _payload: memoryview
-) -> None:
-    if not done.done():
-        done.set_result(None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from danubius.client.core.repeat import fresh
-from danubius.client.core.retry import FIRST_DELAY_S, Backoff
+from danubius.client.core.retry import FIRST_DELAY_S, RedialPace
 from danubius.client.gate import Gate
 from danubius.client.session import Session, expect
 from danubius.errors import (
@@ -64,6 +64,12 @@ class LinkUser(Protocol):
     def flush_nowait(self) -> None: ...
 
 
+class TopicWatcher(Protocol):
+    """Told when the broker says that a topic changed; synchronous."""
+
+    def on_topic_changed(self, topic: str) -> None: ...
+
+
 class Link:
     """One broker, one connection, re-established until closed."""
 
@@ -74,6 +80,8 @@ class Link:
         self._welcome: Welcome | None = None
         self._failure: DanubiusError | None = None
         self._users: dict[LinkUser, None] = {}
+        self._watchers: dict[TopicWatcher, None] = {}
+        self._pace = RedialPace(random.random)
         self._changes = Gate()
         self._dialler: asyncio.Task[None] | None = None
 
@@ -91,12 +99,19 @@ class Link:
         assert self._welcome is not None
         return self._welcome.message_bytes_max
 
+    @property
+    def protocol_version(self) -> int:
+        """What the broker and this client agreed on, the last time they shook hands."""
+        assert self._welcome is not None
+        return self._welcome.version
+
     # ------------------------------------------------------------ life
 
     async def open(self) -> None:
         """Connect once; failing is the caller's to know."""
         session = Session(self.address, self)
         self._welcome = await session.open(self.options.connect_timeout_s)
+        self._pace.up(asyncio.get_running_loop().time())
         self._session = session
 
     async def close(self) -> None:
@@ -116,6 +131,12 @@ class Link:
 
     def remove(self, user: LinkUser) -> None:
         self._users.pop(user, None)
+
+    def watch(self, watcher: TopicWatcher) -> None:
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: TopicWatcher) -> None:
+        self._watchers.pop(watcher, None)
 
     # ------------------------------------------------------------ requests
 
@@ -165,22 +186,25 @@ class Link:
         if self._failure is not None:
             return
         self._session = None
+        loop = asyncio.get_running_loop()
+        self._pace.lost(loop.time())
         log.info("connection lost", extra={"url": self.address.url, "reason": error.message})
         for user in list(self._users):
             user.on_link_down()
         # One task, owned here and cancelled by close(); nothing else of the client runs as a task.
-        self._dialler = asyncio.get_running_loop().create_task(
-            self._redial(error), name=f"redial {self.address.url}"
-        )
+        self._dialler = loop.create_task(self._redial(error), name=f"redial {self.address.url}")
 
     def on_writable(self) -> None:
         for user in list(self._users):
             user.on_link_writable()
 
+    def on_topic_changed(self, topic: str) -> None:
+        for watcher in list(self._watchers):
+            watcher.on_topic_changed(topic)
+
     async def _redial(self, cause: DanubiusError) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.options.reconnect_timeout_s
-        backoff = Backoff(random.random)
         while True:
             left_s = deadline - loop.time()
             if left_s <= 0:
@@ -191,7 +215,7 @@ class Link:
                     )
                 )
                 return
-            await asyncio.sleep(min(backoff.next_delay_s(), left_s))
+            await asyncio.sleep(min(self._pace.next_delay_s(), left_s))
             session = Session(self.address, self)
             try:
                 self._welcome = await session.open(self.options.connect_timeout_s)
@@ -201,12 +225,15 @@ class Link:
             except DanubiusError as error:
                 cause = error
                 continue
-            self._up(session, backoff.attempts)
+            self._up(session)
             return
 
-    def _up(self, session: Session, attempts: int) -> None:
+    def _up(self, session: Session) -> None:
         self._session = session
-        log.info("connected again", extra={"url": self.address.url, "attempts": attempts})
+        self._pace.up(asyncio.get_running_loop().time())
+        log.info(
+            "connected again", extra={"url": self.address.url, "attempts": self._pace.attempts}
+        )
         self._changes.open()
         for user in list(self._users):
             user.on_link_up(session)
@@ -220,6 +247,7 @@ class Link:
         for user in list(self._users):
             user.on_link_failed(error)
         self._users.clear()
+        self._watchers.clear()
 
 
 async def _ask(

@@ -39,7 +39,10 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Receipts(Sequence[Receipt]):
-    """The receipts of one `send_many`, in the order of the messages; made when looked at."""
+    """The receipts of one `send_many`, in the order of the messages; made when looked at.
+
+    Those of a partitioned topic name the partition each message went to, and have offsets only by partition.
+    """
 
     __slots__ = ("_ends", "_spans", "topic")
 
@@ -78,13 +81,18 @@ class Receipts(Sequence[Receipt]):
         return f"Receipts({self.topic!r}, {len(self)} at {self.first_offset}..{self.last_offset})"
 
     @property
+    def parts(self) -> dict[str, Receipts]:
+        """The receipts by partition; of a plain topic, these."""
+        return {self.topic: self}
+
+    @property
     def first_offset(self) -> int:
-        """The offset of the first message. IndexError when nothing was sent."""
+        """The offset of the first message. IndexError when nothing was sent; InvalidArgument if partitioned."""
         return self._spans[0][0]
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last message. IndexError when nothing was sent."""
+        """The offset of the last message. IndexError when nothing was sent; InvalidArgument if partitioned."""
         first, count = self._spans[-1]
         return first + count - 1
 

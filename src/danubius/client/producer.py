@@ -1,54 +1,29 @@
-"""The producer: messages in, batches out, receipts back.
+"""The producer as its users see it: one interface over one lane or several.
 
-A message joins the open batch; the batch is sealed when it is full, or in the next turn of the loop (or after the
-linger time) if the window has room, so that whatever is sent meanwhile shares it. One reply settles a batch and all
-who wait for it. There is no task and no timer per message.
+A plain topic's producer *is* its lane (`ProducerLane`), so that it pays nothing for there being partitioned topics; a
+partitioned topic's is a `PartitionedProducer` over a lane for each partition. Which of them it is, is known when it
+is opened and does not change: a topic cannot become partitioned while it lives.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, Self
 
-from danubius.client.core.batching import (
-    Accumulator,
-    Draft,
-    check_columns,
-    cut,
-    message_size,
-    message_sizes,
-    split,
-)
-from danubius.client.core.repeat import fresh
-from danubius.client.gate import Gate
-from danubius.client.messages import Receipt, Receipts
-from danubius.client.settlement import Bundle, Settlement, Sole, Waiters
-from danubius.client.shipper import Shipper
-from danubius.errors import (
-    ClientClosed,
-    DanubiusError,
-    InvalidArgument,
-    MessageTooLarge,
-    Overloaded,
-)
-from danubius.record.encode import encode, encode_one
-
-ItemT = TypeVar("ItemT")
+from danubius.errors import DanubiusError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from danubius.client.link import Link
-    from danubius.client.options import ProducerOptions
+    from danubius.client.messages import Receipt, Receipts
 
-_DETACH_TIMEOUT_S: Final = 5.0
 _HASTY_FLUSH_S: Final = 2.0
 """How long the end of an `async with` block waits for open batches when its body failed."""
 
 
-class Producer:
+class Producer(ABC):
     """Sends messages to one topic. Made by `client.producer(...)`.
 
     Example:
@@ -56,49 +31,27 @@ class Producer:
             receipt = await producer.send(b"first", key=b"customer-7")
     """
 
-    def __init__(self, link: Link, options: ProducerOptions) -> None:
-        self._options = options
-        self._topic: str = options.topic
-        self._loop = asyncio.get_running_loop()
-        self._shipper = Shipper(link, self, options)
-        self._outbox = self._shipper.outbox
-        self._batch = Accumulator(options.batch_bytes, options.batch_records)
-        self._waiters = Waiters()
-        self._batch_since_ns = 0
-        self._sealed_count = 0
-        self._buffer_bytes = options.buffer_bytes
-        self._message_bytes_max = link.message_bytes_max
-        self._seal_handle: asyncio.Handle | None = None
-        self._is_prompt = not options.linger_s and not options.codec
-        """Whether a message may leave as it is: nothing to wait for, nothing to compress."""
-        self._room = Gate()
-        self._flushes: dict[asyncio.Future[None], int] = {}
-        self._error: DanubiusError | None = None
-        self._is_closing = False
-        self._is_closed = False
-        self._ends = Gate()
-
     @property
+    @abstractmethod
     def topic(self) -> str:
-        return self._topic
+        """The topic's name, as it was given."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name under which the broker recognises repeated batches."""
-        return self._options.name
 
     @property
+    @abstractmethod
     def buffer_bytes(self) -> int:
         """How many bytes may wait for their acknowledgement."""
-        return self._buffer_bytes
 
     @property
+    @abstractmethod
     def buffered_bytes(self) -> int:
         """Bytes accepted and not yet acknowledged."""
-        return self._outbox.bytes + self._batch.size
 
-    # ------------------------------------------------------------ sending
-
+    @abstractmethod
     async def send(
         self,
         payload: bytes,
@@ -108,7 +61,8 @@ class Producer:
     ) -> Receipt:
         """Send one message and return once it is as durable as its topic asks.
 
-        Concurrent sends share a batch. Cancelling the wait does not take the message back.
+        Concurrent sends share a batch. Cancelling the wait does not take the message back. Of a partitioned topic,
+        messages with one key go to one partition, those without a key to each in turn.
 
         Raises:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
@@ -116,23 +70,8 @@ class Producer:
             StorageFull, StorageFailed, Overloaded: the broker kept refusing it for `send_timeout`.
             ProducerFenced: another producer of the same name took over.
         """
-        payload, size = self.check(payload, key, attributes)
-        if (
-            self._sealed_count == 1
-            and self._is_prompt
-            and not attributes
-            and not self._batch.count
-            and self._seal_handle is None
-            and self._shipper.is_idle
-        ):
-            # One caller sends and waits, again and again: nobody else will join its batch.
-            return Receipt(self._topic, await self._send_alone(payload, key))
-        if self._outbox.bytes + self._batch.size + size > self._buffer_bytes:
-            await self._wait_room(size)
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._put(payload, key, attributes, size, future)
-        return Receipt(self._topic, await future)
 
+    @abstractmethod
     def send_nowait(
         self,
         payload: bytes,
@@ -148,14 +87,8 @@ class Producer:
         Raises:
             Overloaded: `buffer_bytes` are not acknowledged yet; await flush() or use send().
         """
-        payload, size = self.check(payload, key, attributes)
-        if not self._has_room(size):
-            raise Overloaded(
-                f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
-                f" {self._buffer_bytes} may: await producer.flush(), or use send()"
-            )
-        self._put(payload, key, attributes, size, None)
 
+    @abstractmethod
     async def send_many(
         self,
         payloads: Sequence[bytes],
@@ -168,83 +101,36 @@ class Producer:
         Waits while the buffer is full. On an error some of the messages may have been stored; the error's notes say how
         many were.
         """
-        payloads = _column("payloads", payloads)
-        draft = Draft(
-            payloads,
-            None if keys is None else _column("keys", keys),
-            None if attributes is None else _column("attributes", attributes),
-        )
-        cuts = self._plan(draft)
-        self._seal()
-        bundle = Bundle()
-        try:
-            await self._ship_bundle(draft, cuts, bundle)
-        except BaseException:
-            bundle.is_abandoned = True  # what fails from here on is flush()'s to tell
-            raise
-        if bundle.error is not None:
-            stored = sum(count for offset, count in bundle.spans if offset >= 0)
-            error = fresh(bundle.error)
-            error.add_note(f"{stored} of the {len(payloads)} messages were stored")
-            raise error
-        return Receipts(self._topic, bundle.spans)
 
-    async def _ship_bundle(self, draft: Draft, cuts: list[int], bundle: Bundle) -> None:
-        count = len(draft.payloads)
-        start = 0
-        for stop in cuts:
-            if not self._has_room(self._options.batch_bytes):
-                await self._wait_room(self._options.batch_bytes)
-            whole = stop - start == count
-            part = draft if whole else cut(draft, start, stop)
-            self._encode(part, bundle.part(stop - start), time.monotonic_ns())
-            self._shipper.pump()
-            start = stop
-            if not whole:
-                await asyncio.sleep(0)  # the socket and the answers have their turn
-        await bundle.wait()
-
+    @abstractmethod
     async def flush(self) -> None:
         """Wait until everything sent so far is acknowledged.
 
         Raises the first error, since the last flush, that nobody waited for: of messages sent with send_nowait(), or
         by a call that was cancelled.
         """
-        self._seal()
-        self._shipper.pump()
-        marker = self._outbox.next_ordinal
-        if not self._outbox.is_settled_below(marker):
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._flushes[waiter] = marker
-            try:
-                await waiter
-            finally:
-                self._flushes.pop(waiter, None)
-        unheard, self._shipper.unheard = self._shipper.unheard, None
-        if unheard is not None:
-            raise unheard
 
+    @abstractmethod
     async def close(self) -> None:
         """Flush, then let go of the topic. Closing twice waits for the same end, and raises nothing the second time."""
-        if self._is_closing:
-            if not self._is_closed:
-                await self._ends.wait()
-            return
-        self._is_closing = True
-        try:
-            await self.flush()
-        finally:
-            try:
-                await self._shipper.close(self._ending(), _DETACH_TIMEOUT_S)
-            finally:
-                self._is_closed = True
-                self._ends.open()
 
+    @abstractmethod
     async def open(self) -> None:
         """Attach to the topic; `client.producer(...)` does it."""
-        await self._shipper.open()
 
-    async def __aenter__(self) -> Producer:
+    @abstractmethod
+    def check(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None
+    ) -> tuple[bytes, int]:
+        """Refuse a message that cannot be sent; return it as bytes, with the size it counts for."""
+
+    @abstractmethod
+    def put_nowait(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
+    ) -> None:
+        """Take a checked message from a caller that cannot be told of a failure: `flush` tells it."""
+
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -262,232 +148,3 @@ class Producer:
                 await self.close()
         except (DanubiusError, TimeoutError):
             pass
-
-    # ------------------------------------------------------------ accepting
-
-    def check(
-        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None
-    ) -> tuple[bytes, int]:
-        """Refuse a message that cannot be sent; return it as bytes, with the size it counts for."""
-        if self._error is not None or self._is_closing:
-            raise self._ending()
-        if type(payload) is not bytes:
-            payload = _to_bytes(payload)
-        size = (
-            len(payload)
-            if key is None and attributes is None
-            else _checked_size(payload, key, attributes)
-        )
-        if size > self._message_bytes_max:
-            raise MessageTooLarge(
-                f"the message has {size} bytes with its key and attributes, the broker accepts"
-                f" {self._message_bytes_max}: send a reference to larger data"
-            )
-        return payload, size
-
-    def put_nowait(
-        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
-    ) -> None:
-        """Take a checked message from a caller that cannot be told of a failure: `flush` tells it."""
-        if self._error is not None or self._is_closing:
-            self._shipper.unheard = self._shipper.unheard or self._ending()
-        else:
-            self._put(payload, key, attributes, size, None)
-
-    def _plan(self, draft: Draft) -> list[int]:
-        """Check the messages of a send_many, and say where its batches end."""
-        if self._error is not None or self._is_closing:
-            raise self._ending()
-        check_columns(draft)
-        try:
-            sizes = message_sizes(draft)
-        except (TypeError, AttributeError, UnicodeEncodeError) as error:
-            raise InvalidArgument(
-                f"payloads and keys must be bytes, attributes must map str to str: {error}"
-            ) from error
-        largest = max(sizes, default=0)
-        if largest > self._message_bytes_max:
-            raise MessageTooLarge(
-                f"message {sizes.index(largest)} has {largest} bytes with its key and attributes,"
-                f" the broker accepts {self._message_bytes_max}"
-            )
-        return split(sizes, self._options.batch_bytes, self._options.batch_records)
-
-    def _ending(self) -> DanubiusError:
-        if self._error is not None:
-            return fresh(self._error)
-        return ClientClosed(f"the producer of {self._topic} is closed")
-
-    def _has_room(self, size: int) -> bool:
-        buffered = self._outbox.bytes + self._batch.size
-        return not buffered or buffered + size <= self._buffer_bytes
-
-    async def _wait_room(self, size: int) -> None:
-        # Bounded: a batch that nobody acknowledges is given up after send_timeout, and that makes room.
-        self._seal()
-        self._shipper.pump()
-        while not self._has_room(size):
-            await self._room.wait()
-            if self._error is not None or self._is_closing:
-                raise self._ending()
-
-    def _send_alone(self, payload: bytes, key: bytes | None) -> asyncio.Future[int]:
-        """Send one message as a batch of its own, when nothing is open, under way or in trouble.
-
-        It does what `_put`, `_seal`, `pump` and `flush_socket` would. It is here because to one message at a time
-        the way through an open batch costs as much as the socket, and what can go wrong later goes the same way: from
-        here on it is a batch in the outbox like any other.
-        """
-        outbox = self._outbox
-        buffer = encode_one(
-            payload,
-            key,
-            publish_time_us=time.time_ns() // 1000,
-            producer_id=outbox.producer_id,
-            producer_epoch=outbox.producer_epoch,
-            base_sequence=outbox.next_sequence,
-        )
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._shipper.ship_at_once(buffer, 1, Sole(future), time.monotonic_ns())
-        return future
-
-    def _put(
-        self,
-        payload: bytes,
-        key: bytes | None,
-        attributes: Mapping[str, str] | None,
-        size: int,
-        future: asyncio.Future[int] | None,
-    ) -> None:
-        batch = self._batch
-        if not batch.has_room(size):
-            self._seal()
-            self._shipper.pump()
-        index = batch.add(payload, key, attributes, size)
-        if not index:
-            self._batch_since_ns = time.monotonic_ns()
-        if future is None:
-            self._waiters.has_silent = True
-        else:
-            self._waiters.futures.append((index, future))
-        if batch.is_full:
-            self._seal()
-            self._shipper.pump()
-        elif self._seal_handle is None:
-            self._schedule_seal(is_awaited=future is not None)
-
-    def _schedule_seal(self, *, is_awaited: bool) -> None:
-        linger_s = self._options.linger_s
-        if linger_s:
-            self._seal_handle = self._loop.call_later(linger_s, self._on_linger)
-        elif is_awaited and self._sealed_count == 1 and self._shipper.is_idle:
-            # One caller sends and waits, again and again: nobody else will join this batch.
-            self._on_linger()
-        else:
-            self._seal_handle = self._loop.call_soon(self._on_linger)
-
-    # ------------------------------------------------------------ batches
-
-    def _on_linger(self) -> None:
-        self._seal_handle = None
-        self._seal_if_window()
-        self._shipper.pump()
-        self._shipper.flush_socket()
-
-    def _seal_if_window(self) -> None:
-        """Seal the open batch, unless it would only wait in the outbox: then it had better grow on."""
-        if self._batch.count and self._outbox.has_window:
-            self._seal()
-
-    def _seal(self) -> None:
-        """Close the open batch and queue it."""
-        if self._batch.count:
-            waiters, self._waiters = self._waiters, Waiters()
-            self._sealed_count = self._batch.count
-            self._encode(self._batch.take(), waiters, self._batch_since_ns)
-
-    def _encode(self, draft: Draft, settlement: Settlement, since_ns: int) -> None:
-        outbox = self._outbox
-        try:
-            buffer = encode(
-                draft.payloads,
-                publish_time_us=time.time_ns() // 1000,
-                keys=draft.keys,
-                attributes=draft.attributes,
-                producer_id=outbox.producer_id,
-                producer_epoch=outbox.producer_epoch,
-                base_sequence=outbox.next_sequence,
-                codec=self._options.codec,
-            )
-        except DanubiusError as error:
-            self._shipper.report(settlement, error)
-            return
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
-            self._shipper.report(settlement, _unencodable(error))
-            return
-        self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
-
-    # ------------------------------------------------------------ the shipper calls these
-
-    def on_progress(self) -> None:
-        if self._batch.count and self._seal_handle is None:
-            self._seal_if_window()
-        if self._outbox.bytes and self._outbox.has_waiting:
-            self._shipper.pump()
-        if self._room.waiting and self._has_room(self._options.batch_bytes):
-            self._room.open()
-        if self._flushes:
-            self._wake_flushes()
-
-    def on_ended(self, error: DanubiusError) -> None:
-        self._error = error
-        if self._seal_handle is not None:
-            self._seal_handle.cancel()
-            self._seal_handle = None
-        if self._batch.count:
-            self._batch.take()
-            self._shipper.report(self._waiters, error)
-            self._waiters = Waiters()
-        self._room.open()
-        self._wake_flushes()
-
-    def _wake_flushes(self) -> None:
-        for waiter, marker in self._flushes.items():
-            if self._outbox.is_settled_below(marker) and not waiter.done():
-                waiter.set_result(None)
-
-
-def _unencodable(error: Exception) -> InvalidArgument:
-    refusal = InvalidArgument(f"the messages cannot be encoded: {type(error).__name__}: {error}")
-    refusal.__cause__ = error
-    return refusal
-
-
-def _to_bytes(payload: object) -> bytes:
-    if isinstance(payload, bytes | bytearray):
-        return bytes(payload)
-    if isinstance(payload, memoryview):
-        return payload.tobytes()
-    hint = ": encode text with .encode()" if isinstance(payload, str) else ""
-    raise InvalidArgument(f"the payload is {type(payload).__name__}, it must be bytes{hint}")
-
-
-def _column(name: str, items: Sequence[ItemT]) -> Sequence[ItemT]:
-    """A column that can be measured and cut; an array or a deque becomes a list."""
-    if isinstance(items, list | tuple):
-        return items
-    if isinstance(items, str | bytes | bytearray | memoryview) or not hasattr(items, "__len__"):
-        raise InvalidArgument(
-            f"{name} is a {type(items).__name__}; it must be a list, or another sequence with a length"
-        )
-    return list(items)
-
-
-def _checked_size(payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None) -> int:
-    if key is not None and type(key) is not bytes:
-        hint = ": encode text with .encode()" if isinstance(key, str) else ""
-        raise InvalidArgument(f"the key is {type(key).__name__}, it must be bytes{hint}")
-    try:
-        return message_size(payload, key, attributes)
-    except (AttributeError, TypeError, UnicodeEncodeError) as error:
-        raise InvalidArgument(f"attributes must map str to str: {error}") from error

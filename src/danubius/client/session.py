@@ -34,6 +34,7 @@ from danubius.wire.commands import (
     Ping,
     Pong,
     ProducerClosed,
+    TopicChanged,
     Welcome,
 )
 from danubius.wire.connection import Connection
@@ -80,6 +81,8 @@ class SessionOwner(Protocol):
 
     def on_writable(self) -> None: ...
 
+    def on_topic_changed(self, topic: str) -> None: ...
+
 
 class Session:
     """An open connection. Made by `Session.open`."""
@@ -123,6 +126,7 @@ class Session:
                     self._protocol.write(self._connection.send(hello))
                 welcome = await self._welcome
                 check_version(welcome)
+                self._check_alive()
         except TimeoutError:
             await self._abandon()
             raise DeadlineExceeded(
@@ -135,6 +139,11 @@ class Session:
         self._keepalive_s = welcome.keepalive_ms / 1000
         self._arm_keepalive()
         return welcome
+
+    def _check_alive(self) -> None:
+        """The broker may have hung up before we came to read its welcome."""
+        if self._is_lost and self._cause is not None:
+            raise self._cause
 
     async def close(self) -> None:
         """Say goodbye, and close after what was written before has left."""
@@ -250,6 +259,9 @@ class Session:
                 self._end(BrokerUnavailable(f"the broker ended the connection: {command.reason}"))
             case ConsumerActive() | ConsumerClosed() | ProducerClosed():
                 self._on_handle_event(command)
+            case TopicChanged():
+                if self._is_open and not self._is_lost:
+                    self._owner.on_topic_changed(command.topic)
             case _:
                 # An answer to a call that nobody waits for any more.
                 log.debug("unexpected frame", extra={"opcode": command.opcode.name})

@@ -88,6 +88,11 @@ class Bundle:
         self._open += 1
         return BundlePart(self, len(self.spans) - 1)
 
+    @property
+    def stored_count(self) -> int:
+        """How many messages are known to be stored."""
+        return sum(count for offset, count in self.spans if offset >= 0)
+
     async def wait(self) -> None:
         """Wait until every announced batch is settled."""
         if self._open:

@@ -76,8 +76,8 @@ async def test_a_lone_send_takes_few_calls(broker: ScriptedBroker) -> None:
             assert (await sending).offset == 1
         finally:
             sys.setprofile(None)
-    assert "Producer._send_alone" in calls
-    assert "Producer.on_progress" in calls
+    assert "ProducerLane._send_alone" in calls
+    assert "ProducerLane.on_progress" in calls
     assert len(calls) <= CALLS_MAX, calls
 
 

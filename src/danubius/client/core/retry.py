@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FIRST_DELAY_S: Final = 0.05
 DELAY_MAX_S: Final = 1.0
+STEADY_SESSION_S: Final = 5.0
+"""A session that lived this long was a good one."""
 
 
 class Backoff:
@@ -57,6 +59,38 @@ class Backoff:
 
     def reset(self) -> None:
         self._attempts = 0
+
+
+class RedialPace:
+    """The waits before dialling, over all losses of one connection.
+
+    The waits start anew only after a session that lived: a broker that shakes hands and hangs up, again and again, is
+    dialled as seldom as one that is not there.
+    """
+
+    __slots__ = ("_backoff", "_up_since_s")
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._backoff = Backoff(draw)
+        self._up_since_s: float | None = None
+
+    @property
+    def attempts(self) -> int:
+        """Since the last session that lived."""
+        return self._backoff.attempts
+
+    def up(self, now_s: float) -> None:
+        """A session begins."""
+        self._up_since_s = now_s
+
+    def lost(self, now_s: float) -> None:
+        """It is over."""
+        if self._up_since_s is not None and now_s - self._up_since_s >= STEADY_SESSION_S:
+            self._backoff.reset()
+        self._up_since_s = None
+
+    def next_delay_s(self) -> float:
+        return self._backoff.next_delay_s()
 
 
 class Verdict(enum.Enum):

@@ -1,0 +1,390 @@
+"""The lane: messages of one topic in, batches out, receipts back.
+
+A message joins the open batch; the batch is sealed when it is full, or in the next turn of the loop (or after the
+linger time) if the window has room, so that whatever is sent meanwhile shares it. One reply settles a batch and all
+who wait for it. There is no task and no timer per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from danubius.client.core.batching import Accumulator, Draft, cut, split
+from danubius.client.core.checks import checked_size, measure, to_bytes, to_draft
+from danubius.client.core.repeat import fresh
+from danubius.client.gate import Gate
+from danubius.client.messages import Receipt, Receipts
+from danubius.client.producer import Producer
+from danubius.client.settlement import Bundle, Settlement, Sole, Waiters
+from danubius.client.shipper import Shipper
+from danubius.errors import (
+    ClientClosed,
+    DanubiusError,
+    InvalidArgument,
+    MessageTooLarge,
+    Overloaded,
+)
+from danubius.record.encode import encode, encode_one
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from danubius.client.link import Link
+    from danubius.client.options import ProducerOptions
+
+_DETACH_TIMEOUT_S: Final = 5.0
+
+
+class ProducerLane(Producer):
+    """The producer of a plain topic, or of one partition."""
+
+    def __init__(self, link: Link, options: ProducerOptions) -> None:
+        self._options = options
+        self._topic: str = options.topic
+        self._loop = asyncio.get_running_loop()
+        self._shipper = Shipper(link, self, options)
+        self._outbox = self._shipper.outbox
+        self._batch = Accumulator(options.batch_bytes, options.batch_records)
+        self._waiters = Waiters()
+        self._batch_since_ns = 0
+        self._sealed_count = 0
+        self._buffer_bytes = options.buffer_bytes
+        self._message_bytes_max = link.message_bytes_max
+        self._seal_handle: asyncio.Handle | None = None
+        self._is_prompt = not options.linger_s and not options.codec
+        """Whether a message may leave as it is: nothing to wait for, nothing to compress."""
+        self._room = Gate()
+        self._flushes: dict[asyncio.Future[None], int] = {}
+        self._error: DanubiusError | None = None
+        self._is_closing = False
+        self._is_closed = False
+        self._ends = Gate()
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def name(self) -> str:
+        return self._options.name
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self._buffer_bytes
+
+    @buffer_bytes.setter
+    def buffer_bytes(self, count: int) -> None:
+        self._buffer_bytes = count
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._outbox.bytes + self._batch.size
+
+    # ------------------------------------------------------------ sending
+
+    async def send(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        payload, size = self.check(payload, key, attributes)
+        if (
+            self._sealed_count == 1
+            and self._is_prompt
+            and not attributes
+            and not self._batch.count
+            and self._seal_handle is None
+            and self._shipper.is_idle
+        ):
+            # One caller sends and waits, again and again: nobody else will join its batch.
+            return Receipt(self._topic, await self._send_alone(payload, key))
+        if self._outbox.bytes + self._batch.size + size > self._buffer_bytes:
+            await self._wait_room(size)
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._put(payload, key, attributes, size, future)
+        return Receipt(self._topic, await future)
+
+    def send_nowait(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        payload, size = self.check(payload, key, attributes)
+        if not self._has_room(size):
+            raise Overloaded(
+                f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
+                f" {self._buffer_bytes} may: await producer.flush(), or use send()"
+            )
+        self._put(payload, key, attributes, size, None)
+
+    async def send_many(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        attributes: Sequence[Mapping[str, str] | None] | None = None,
+    ) -> Receipts:
+        draft = to_draft(payloads, keys, attributes)
+        bundle = await self.ship(draft, measure(draft, self._message_bytes_max))
+        if bundle.error is not None:
+            error = fresh(bundle.error)
+            error.add_note(f"{bundle.stored_count} of the {len(payloads)} messages were stored")
+            raise error
+        return Receipts(self._topic, bundle.spans)
+
+    async def ship(self, draft: Draft, sizes: list[int]) -> Bundle:
+        """Send measured messages in batches of their own; return once each batch is stored or has failed."""
+        self.check_open()
+        cuts = split(sizes, self._options.batch_bytes, self._options.batch_records)
+        self._seal()
+        bundle = Bundle()
+        try:
+            await self._ship_bundle(draft, cuts, bundle)
+        except BaseException:
+            bundle.is_abandoned = True  # what fails from here on is flush()'s to tell
+            raise
+        return bundle
+
+    async def _ship_bundle(self, draft: Draft, cuts: list[int], bundle: Bundle) -> None:
+        count = len(draft.payloads)
+        start = 0
+        for stop in cuts:
+            if not self._has_room(self._options.batch_bytes):
+                await self._wait_room(self._options.batch_bytes)
+            whole = stop - start == count
+            part = draft if whole else cut(draft, start, stop)
+            self._encode(part, bundle.part(stop - start), time.monotonic_ns())
+            self._shipper.pump()
+            start = stop
+            if not whole:
+                await asyncio.sleep(0)  # the socket and the answers have their turn
+        await bundle.wait()
+
+    async def flush(self) -> None:
+        self.push()
+        marker = self._outbox.next_ordinal
+        if not self._outbox.is_settled_below(marker):
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._flushes[waiter] = marker
+            try:
+                await waiter
+            finally:
+                self._flushes.pop(waiter, None)
+        unheard, self._shipper.unheard = self._shipper.unheard, None
+        if unheard is not None:
+            raise unheard
+
+    def push(self) -> None:
+        """Let the open batch go, without waiting for anything."""
+        self._seal()
+        self._shipper.pump()
+
+    async def close(self) -> None:
+        if self._is_closing:
+            if not self._is_closed:
+                await self._ends.wait()
+            return
+        self._is_closing = True
+        try:
+            await self.flush()
+        finally:
+            try:
+                await self._shipper.close(self._ending(), _DETACH_TIMEOUT_S)
+            finally:
+                self._is_closed = True
+                self._ends.open()
+
+    async def open(self) -> None:
+        await self._shipper.open()
+
+    # ------------------------------------------------------------ accepting
+
+    def check(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None
+    ) -> tuple[bytes, int]:
+        if self._error is not None or self._is_closing:
+            raise self._ending()
+        if type(payload) is not bytes:
+            payload = to_bytes(payload)
+        size = (
+            len(payload)
+            if key is None and attributes is None
+            else checked_size(payload, key, attributes)
+        )
+        if size > self._message_bytes_max:
+            raise MessageTooLarge(
+                f"the message has {size} bytes with its key and attributes, the broker accepts"
+                f" {self._message_bytes_max}: send a reference to larger data"
+            )
+        return payload, size
+
+    def put_nowait(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
+    ) -> None:
+        if self._error is not None or self._is_closing:
+            self._shipper.unheard = self._shipper.unheard or self._ending()
+        else:
+            self._put(payload, key, attributes, size, None)
+
+    def check_open(self) -> None:
+        """Raise why nothing can be sent any more, if so."""
+        if self._error is not None or self._is_closing:
+            raise self._ending()
+
+    @property
+    def message_bytes_max(self) -> int:
+        return self._message_bytes_max
+
+    def _ending(self) -> DanubiusError:
+        if self._error is not None:
+            return fresh(self._error)
+        return ClientClosed(f"the producer of {self._topic} is closed")
+
+    def _has_room(self, size: int) -> bool:
+        buffered = self._outbox.bytes + self._batch.size
+        return not buffered or buffered + size <= self._buffer_bytes
+
+    async def _wait_room(self, size: int) -> None:
+        # Bounded: a batch that nobody acknowledges is given up after send_timeout, and that makes room.
+        self.push()
+        while not self._has_room(size):
+            await self._room.wait()
+            if self._error is not None or self._is_closing:
+                raise self._ending()
+
+    def _send_alone(self, payload: bytes, key: bytes | None) -> asyncio.Future[int]:
+        """Send one message as a batch of its own, when nothing is open, under way or in trouble.
+
+        It does what `_put`, `_seal`, `pump` and `flush_socket` would. It is here because to one message at a time
+        the way through an open batch costs as much as the socket, and what can go wrong later goes the same way: from
+        here on it is a batch in the outbox like any other.
+        """
+        outbox = self._outbox
+        buffer = encode_one(
+            payload,
+            key,
+            publish_time_us=time.time_ns() // 1000,
+            producer_id=outbox.producer_id,
+            producer_epoch=outbox.producer_epoch,
+            base_sequence=outbox.next_sequence,
+        )
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._shipper.ship_at_once(buffer, 1, Sole(future), time.monotonic_ns())
+        return future
+
+    def _put(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, str] | None,
+        size: int,
+        future: asyncio.Future[int] | None,
+    ) -> None:
+        batch = self._batch
+        if not batch.has_room(size):
+            self._seal()
+            self._shipper.pump()
+        index = batch.add(payload, key, attributes, size)
+        if not index:
+            self._batch_since_ns = time.monotonic_ns()
+        if future is None:
+            self._waiters.has_silent = True
+        else:
+            self._waiters.futures.append((index, future))
+        if batch.is_full:
+            self._seal()
+            self._shipper.pump()
+        elif self._seal_handle is None:
+            self._schedule_seal(is_awaited=future is not None)
+
+    def _schedule_seal(self, *, is_awaited: bool) -> None:
+        linger_s = self._options.linger_s
+        if linger_s:
+            self._seal_handle = self._loop.call_later(linger_s, self._on_linger)
+        elif is_awaited and self._sealed_count == 1 and self._shipper.is_idle:
+            # One caller sends and waits, again and again: nobody else will join this batch.
+            self._on_linger()
+        else:
+            self._seal_handle = self._loop.call_soon(self._on_linger)
+
+    # ------------------------------------------------------------ batches
+
+    def _on_linger(self) -> None:
+        self._seal_handle = None
+        self._seal_if_window()
+        self._shipper.pump()
+        self._shipper.flush_socket()
+
+    def _seal_if_window(self) -> None:
+        """Seal the open batch, unless it would only wait in the outbox: then it had better grow on."""
+        if self._batch.count and self._outbox.has_window:
+            self._seal()
+
+    def _seal(self) -> None:
+        """Close the open batch and queue it."""
+        if self._batch.count:
+            waiters, self._waiters = self._waiters, Waiters()
+            self._sealed_count = self._batch.count
+            self._encode(self._batch.take(), waiters, self._batch_since_ns)
+
+    def _encode(self, draft: Draft, settlement: Settlement, since_ns: int) -> None:
+        outbox = self._outbox
+        try:
+            buffer = encode(
+                draft.payloads,
+                publish_time_us=time.time_ns() // 1000,
+                keys=draft.keys,
+                attributes=draft.attributes,
+                producer_id=outbox.producer_id,
+                producer_epoch=outbox.producer_epoch,
+                base_sequence=outbox.next_sequence,
+                codec=self._options.codec,
+            )
+        except DanubiusError as error:
+            self._shipper.report(settlement, error)
+            return
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+            self._shipper.report(settlement, _unencodable(error))
+            return
+        self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
+
+    # ------------------------------------------------------------ the shipper calls these
+
+    def on_progress(self) -> None:
+        if self._batch.count and self._seal_handle is None:
+            self._seal_if_window()
+        if self._outbox.bytes and self._outbox.has_waiting:
+            self._shipper.pump()
+        if self._room.waiting and self._has_room(self._options.batch_bytes):
+            self._room.open()
+        if self._flushes:
+            self._wake_flushes()
+
+    def on_ended(self, error: DanubiusError) -> None:
+        self._error = error
+        if self._seal_handle is not None:
+            self._seal_handle.cancel()
+            self._seal_handle = None
+        if self._batch.count:
+            self._batch.take()
+            self._shipper.report(self._waiters, error)
+            self._waiters = Waiters()
+        self._room.open()
+        self._wake_flushes()
+
+    def _wake_flushes(self) -> None:
+        for waiter, marker in self._flushes.items():
+            if self._outbox.is_settled_below(marker) and not waiter.done():
+                waiter.set_result(None)
+
+
+def _unencodable(error: Exception) -> InvalidArgument:
+    refusal = InvalidArgument(f"the messages cannot be encoded: {type(error).__name__}: {error}")
+    refusal.__cause__ = error
+    return refusal

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danubius.errors import DanubiusError
-from danubius.model.policy import Backoff, Exhausted, FailurePolicy
+from danubius.model.policy import Backoff, Exhausted, FailurePolicy, Policies
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, SubscriptionType
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.wire import commands
@@ -37,7 +37,10 @@ spec = st.builds(
     TopicSpec,
     dispatch=st.sampled_from(Dispatch),
     durability=st.sampled_from(Durability),
-    retention=st.builds(Retention, age_ms=st.none() | count, size_bytes=st.none() | count),
+    retention=st.none()
+    | st.builds(Retention, age_ms=st.none() | count, size_bytes=st.none() | count),
+    policies=st.builds(Policies, ttl_ms=count, auto_create=st.none() | st.booleans())
+    | st.just(Policies()),
 )
 position = st.one_of(
     st.builds(AtOffset, offset=count),

@@ -9,12 +9,19 @@ it passes over an appended field. Who wants such a thing of it hears Unsupported
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import UnsupportedVersion
-from danubius.wire.commands import AnyCommand, CreateTopic, Opcode, OpenProducer, Subscribe
+from danubius.model.policy import Policies
+from danubius.wire.commands import (
+    Access,
+    AnyCommand,
+    CreateTopic,
+    Opcode,
+    OpenProducer,
+    Subscribe,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,12 +45,27 @@ COMMANDS_SINCE: Final[Mapping[Opcode, int]] = {
 }
 """The version that brought a command; all others are of version 1."""
 
-FIELDS_SINCE: Final[Mapping[type[AnyCommand], Mapping[str, int]]] = {
-    CreateTopic: {"partitions": 2},
-    OpenProducer: {"access": 2, "keep_sequence": 2, "is_delayed": 2},
-    Subscribe: {"key_filters": 2, "failure": 2},
+
+class NewField(NamedTuple):
+    """A field that came after version 1 and changes what a command asks for."""
+
+    path: str
+    since: int
+    default: object
+    """What an older peer takes it to be."""
+
+
+FIELDS_SINCE: Final[Mapping[type[AnyCommand], tuple[NewField, ...]]] = {
+    CreateTopic: (NewField("spec.policies", 2, Policies()), NewField("partitions", 2, 0)),
+    OpenProducer: (
+        NewField("spec.policies", 2, Policies()),
+        NewField("access", 2, Access.SHARED),
+        NewField("keep_sequence", 2, False),
+        NewField("is_delayed", 2, False),
+    ),
+    Subscribe: (NewField("key_filters", 2, ()), NewField("failure", 2, None)),
 }
-"""The version that brought a field which changes what is asked for.
+"""What must be left alone in a command to an older peer.
 
 Appended fields that only add to it (`Lookup.watch`, `Located.partitions`, `Nack.reason`, `Error.wait_ms`) are not
 here: an older peer may pass over them.
@@ -57,17 +79,15 @@ def is_known(opcode: Opcode, version: int) -> bool:
 
 def has_new_fields(command: type[AnyCommand], version: int) -> bool:
     """Whether `check_fields` must be asked before such a command goes to a peer of that version."""
-    return any(since > version for since in FIELDS_SINCE.get(command, {}).values())
+    return any(field.since > version for field in FIELDS_SINCE.get(command, ()))
 
 
 def check_fields(command: AnyCommand, version: int) -> None:
     """Refuse a command with a field set that a peer of that version would pass over."""
-    since_of = FIELDS_SINCE.get(type(command), {})
-    for field in msgspec.structs.fields(command):
-        since = since_of.get(field.name, PROTOCOL_VERSION_MIN)
-        if since > version and getattr(command, field.name) != field.default:
-            name = f"{type(command).__name__}.{field.name}"
-            raise UnsupportedVersion(needs(name, since, version))
+    for field in FIELDS_SINCE.get(type(command), ()):
+        if field.since > version and attrgetter(field.path)(command) != field.default:
+            name = f"{type(command).__name__}.{field.path}"
+            raise UnsupportedVersion(needs(name, field.since, version))
 
 
 def needs(what: str, since: int, version: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument, ProtocolViolation
+from danubius.errors import BrokerUnavailable, DanubiusError, ProtocolViolation
 from danubius.runtime import net
 from danubius.runtime.net import DIRECT_BYTES_MAX, StreamProtocol, dial, listen
 from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
@@ -471,36 +471,3 @@ async def test_bug_in_a_callback_ends_that_connection_only() -> None:
 
         assert isinstance(broker.closings[0], ZeroDivisionError)
         assert len(problems) == 1
-
-
-async def test_dial_where_nobody_listens_says_so() -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-        with pytest.raises(
-            BrokerUnavailable, match=f"no broker at 127.0.0.1:{port}: Connection refused"
-        ):
-            await dial("127.0.0.1", port, asyncio.BufferedProtocol, timeout_s=5)
-
-
-async def test_dial_gives_up_after_its_timeout() -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.listen()
-        port = sock.getsockname()[1]
-        with pytest.raises(BrokerUnavailable, match=r"no broker answered at .* within 0 s"):
-            await dial("127.0.0.1", port, asyncio.BufferedProtocol, timeout_s=0)
-
-
-async def test_dial_of_an_impossible_name_says_so() -> None:
-    with pytest.raises(BrokerUnavailable, match=r"no broker at no-such-host\.invalid:6651"):
-        await dial("no-such-host.invalid", 6651, asyncio.BufferedProtocol, timeout_s=5)
-
-
-async def test_listen_on_a_taken_port_says_so() -> None:
-    async with Running() as world:
-        port = world.listener.port
-        with pytest.raises(
-            InvalidArgument, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"
-        ):
-            await listen("127.0.0.1", port, asyncio.BufferedProtocol)

@@ -10,6 +10,8 @@ import pytest
 
 from danubius.errors import all_error_types
 from danubius.model.limits import FRAME_BYTES_MAX, FRAME_META_BYTES_MAX
+from danubius.model.policy import FailurePolicy, Policies
+from danubius.model.topic import TopicSpec
 from danubius.wire.codec import COMMANDS
 from danubius.wire.commands import RANGES_MAX, Ack, Hello, Produce, Produced, Welcome
 from danubius.wire.connection import Connection
@@ -57,13 +59,24 @@ def test_page_says_which_commands_carry_batches() -> None:
 
 
 def test_page_says_what_each_version_brought() -> None:
-    ((since, commands, fields),) = rows("Versions")
+    ((since, commands, named),) = rows("Versions")
 
     assert int(since) == PROTOCOL_VERSION_MAX
     assert set(commands.split(", ")) == {COMMANDS[opcode].__name__ for opcode in COMMANDS_SINCE}
-    assert set(re.findall(r"`([\w.]+)`", fields)) == {
-        f"{command.__name__}.{name}" for command, names in FIELDS_SINCE.items() for name in names
+    assert set(re.findall(r"`([\w.]+)`", named)) == {
+        f"{command.__name__}.{field.path}"
+        for command, fields in FIELDS_SINCE.items()
+        for field in fields
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"), [("policies", Policies), ("failure", FailurePolicy), ("spec", TopicSpec)]
+)
+def test_page_names_every_key_of_the_maps(kind: str, model: type[msgspec.Struct]) -> None:
+    (row,) = re.findall(rf"^\| {kind} \| a map (.*) \|$", PAGE, re.MULTILINE)
+
+    assert set(re.findall(r"\w+", row)) >= set(model.__struct_fields__)
 
 
 def test_page_lists_every_error_with_its_advice() -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from danubius.errors import ProtocolViolation, UnsupportedVersion
-from danubius.model.policy import FailurePolicy
+from danubius.errors import (
+    DanubiusError,
+    LedgerDamaged,
+    ProtocolViolation,
+    Throttled,
+    TopicNotFound,
+    UnsupportedVersion,
+)
+from danubius.model.policy import FailurePolicy, Policies
 from danubius.model.subscription import AtEarliest, AtOffset, AtTime, SubscriptionType
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.wire.codec import COMMANDS, decode_command, encode_command
@@ -69,6 +78,7 @@ from danubius.wire.version import (
     FIELDS_SINCE,
     PROTOCOL_VERSION_MAX,
     PROTOCOL_VERSION_MIN,
+    check_fields,
     check_version,
     choose_version,
 )
@@ -163,6 +173,8 @@ SUBSCRIBE = Subscribe("/d/t", "s", SubscriptionType.KEY_SHARED, "c")
 OPEN = OpenProducer("/d/t", "p", SPEC)
 NEW_WISHES: list[AnyCommand] = [
     CreateTopic("/d/t", SPEC, partitions=4),
+    CreateTopic("/d/t", TopicSpec(policies=Policies(ttl_ms=1000))),
+    OpenProducer("/d/t", "p", TopicSpec(policies=Policies(ttl_ms=1000))),
     msgspec.structs.replace(OPEN, access=Access.EXCLUSIVE),
     msgspec.structs.replace(OPEN, keep_sequence=True),
     msgspec.structs.replace(OPEN, is_delayed=True),
@@ -268,7 +280,27 @@ class TestOldPeer:
     def test_lists_of_new_things_are_complete(self) -> None:
         commands = {type(command).opcode for role in Role for command in NEW_COMMANDS[role]}
         assert commands == set(COMMANDS_SINCE)
-        assert {type(command) for command in NEW_WISHES} == set(FIELDS_SINCE)
+        assert len(NEW_WISHES) == sum(map(len, FIELDS_SINCE.values()))
+        for command in NEW_WISHES:
+            (changed,) = (
+                field.path
+                for field in FIELDS_SINCE[type(command)]
+                if attrgetter(field.path)(command) != field.default
+            )
+            with pytest.raises(UnsupportedVersion, match=re.escape(f".{changed} needs")):
+                check_fields(command, 1)
+
+    def test_what_an_old_peer_takes_a_new_field_for_is_what_it_is_by_default(self) -> None:
+        for command in (CreateTopic("/d/t", TopicSpec()), OPEN, SUBSCRIBE):
+            for field in FIELDS_SINCE[type(command)]:
+                assert attrgetter(field.path)(command) == field.default
+
+    def test_spec_without_wishes_is_one_that_it_can_read(self) -> None:
+        """Its `retention` is not nil-able: what is inherited must be left out."""
+        sent: list[dict[str, object]] = msgspec.msgpack.decode(
+            encode_command(CreateTopic("/d/t", TopicSpec()))
+        )
+        assert sent[1] == {}
 
     @pytest.mark.parametrize("role", Role)
     def test_new_command_is_not_sent_to_it(self, role: Role) -> None:
@@ -293,7 +325,7 @@ class TestOldPeer:
     def test_wish_that_it_would_pass_over_is_not_sent(self, command: AnyCommand) -> None:
         ends = pair(1)
         with pytest.raises(
-            UnsupportedVersion, match=rf"{type(command).__name__}\.\w+ needs protocol version 2"
+            UnsupportedVersion, match=rf"{type(command).__name__}\.[\w.]+ needs protocol version 2"
         ):
             ends[Role.CLIENT].send(command)
         assert pass_on(pair(2), Role.CLIENT, command).command == command
@@ -332,3 +364,30 @@ def test_request_of_an_operator_travels_unread() -> None:
         frame = pass_on(pair(2), Role.CLIENT, Administer(msgspec.Raw(inside)))
         assert isinstance(frame.command, Administer)
         assert bytes(frame.command.request) == inside
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TopicNotFound("no /d/t"),
+        LedgerDamaged("bad", 10, 20),
+        Throttled("too fast", wait_ms=250),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_arrives_with_all_that_it_carries(error: DanubiusError) -> None:
+    frame = pass_on(pair(2), Role.BROKER, Error.of(error, about=51, handle=3))
+
+    assert isinstance(frame.command, Error)
+    assert (frame.command.about, frame.command.handle) == (51, 3)
+    assert frame.command.retry == error.retry
+    told = frame.command.as_exception()
+    assert type(told) is type(error)
+    assert vars(told) == vars(error)
+
+
+def test_throttling_of_an_old_broker_names_no_wait() -> None:
+    told = Error(404, "too fast", 2).as_exception()
+
+    assert isinstance(told, Throttled)
+    assert told.wait_ms == 0

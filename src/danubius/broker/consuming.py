@@ -69,7 +69,9 @@ class ConsumerHandle:
         self._is_announced = True
 
     def detach(self) -> None:
+        """The client has closed it, or is gone."""
         self.subscription.leave(self.consumer_id)
+        self.topic.release(self.subscription)
 
     def grant(self, messages: int, size: int) -> None:
         assert self.subscription.pump is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.broker import session
+from danubius.broker import session_state
 from danubius.errors import (
     InvalidArgument,
     SubscriptionTypeMismatch,
@@ -32,9 +32,12 @@ from danubius.wire.commands import (
     Nack,
     Opcode,
     OpenProducer,
+    Ping,
+    Pong,
     ProducerOpened,
     Subscribe,
     Subscribed,
+    Welcome,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def subscribe(
 async def test_one_producer_too_many_is_refused(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "HANDLES_MAX", 2)
+    monkeypatch.setattr(session_state, "HANDLES_MAX", 2)
     peer = bench.connect()
     handles = [peer.call(open_producer(f"p{n}")).handle for n in range(2)]
     refused = peer.ask(open_producer("p2"))
@@ -73,7 +76,7 @@ async def test_one_consumer_too_many_is_refused(
 ) -> None:
     peer = bench.connect()
     peer.publish(TOPIC, [b"a"])
-    monkeypatch.setattr(session, "HANDLES_MAX", 3)
+    monkeypatch.setattr(session_state, "HANDLES_MAX", 3)
     handles = [peer.call(subscribe(f"s{n}")).handle for n in range(2)]
     refused = peer.ask(subscribe("s2"))
     assert peer.answer_to(refused).code == InvalidArgument.code
@@ -86,7 +89,7 @@ async def test_requests_that_overtake_the_disk_are_counted_too(
 ) -> None:
     peer = bench.connect()
     peer.publish(TOPIC, [b"a"])
-    monkeypatch.setattr(session, "HANDLES_MAX", 5)
+    monkeypatch.setattr(session_state, "HANDLES_MAX", 5)
     asked = [peer.ask(open_producer(f"p{n}")) for n in range(4)]
     asked += [peer.ask(subscribe(f"s{n}")) for n in range(4)]
     bench.settle()
@@ -198,3 +201,38 @@ async def test_a_refused_hello_is_about_the_connection(bench: Any) -> None:
     peer.session.handle(Hello(99, 99, "from the future"), 0, memoryview(b""))
     [error] = peer.told(Error)
     assert (error.code, error.about) == (UnsupportedVersion.code, 0)
+
+
+@pytest.mark.parametrize(("newest", "chosen"), [(1, 1), (2, 2), (99, 2)])
+async def test_the_newest_version_that_both_speak_is_chosen(
+    bench: Any, newest: int, chosen: int
+) -> None:
+    peer = bench.connect()
+
+    welcome = peer.call(Hello(1, newest, "a client"))
+
+    assert welcome.version == chosen
+    assert peer.session.version == chosen
+
+
+async def test_what_a_part_of_the_broker_left_open_is_undone_when_the_connection_goes(
+    bench: Any,
+) -> None:
+    peer = bench.connect()
+    undone: list[str] = []
+    peer.session.on_closed.add(lambda: undone.append("once"))
+
+    peer.session.close()
+    peer.session.close()
+
+    assert undone == ["once"]
+
+
+async def test_every_command_has_an_answer_or_an_effect(bench: Any) -> None:
+    """What a client may send and no part of the broker does is refused; the connection lives on."""
+    peer = bench.connect()
+
+    answer = peer.call(Welcome(1, "broker", 1, 1, 1))
+
+    assert answer.code == UnsupportedVersion.code
+    assert isinstance(peer.call(Ping()), Pong)

@@ -1,0 +1,65 @@
+"""Requests of producers: open, publish, close."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from danubius.broker.producing import ProducerHandle, open_producer
+from danubius.errors import DanubiusError, HandleNotFound
+from danubius.wire.commands import CloseProducer, OpenProducer, Produce
+
+if TYPE_CHECKING:
+    from danubius.broker.session_state import Handler, PayloadHandler, SessionState
+    from danubius.broker.topic import Topic
+    from danubius.publish.core.sequencer import Producer
+
+
+def _open_producer(session: SessionState, command: OpenProducer, correlation_id: int) -> None:
+    handle = session.reserve_handle()
+
+    def opened(topic: Topic, producer: Producer) -> None:
+        if session.is_closed:
+            return
+        attached = ProducerHandle(
+            session.broker, session.peer, topic, producer, handle, session.forget_producer
+        )
+        session.producers[handle] = attached
+        session.peer.send(attached.attach(), correlation_id)
+
+    def failed(error: DanubiusError) -> None:
+        session.fail(correlation_id, error)
+
+    with session.promising(handle):
+        open_producer(
+            session.broker,
+            command,
+            session.later(correlation_id, opened, handle),
+            session.later(correlation_id, failed, handle),
+        )
+
+
+def _produce(
+    session: SessionState, command: Produce, correlation_id: int, payload: memoryview
+) -> None:
+    producer = session.producers.get(command.handle)
+    if producer is None:
+        raise HandleNotFound(f"no producer is open under handle {command.handle}; open it again")
+    producer.produce(payload, correlation_id)
+    if session.broker.pressure.is_high:
+        session.pause_publishing()
+
+
+def _close_producer(session: SessionState, command: CloseProducer, correlation_id: int) -> None:
+    producer = session.producers.pop(command.handle, None)
+    if producer is not None:
+        producer.detach()
+    session.finish(correlation_id, None)
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    OpenProducer: _open_producer,
+    CloseProducer: _close_producer,
+}
+PAYLOAD_HANDLERS: Final[dict[type, PayloadHandler]] = {
+    Produce: _produce,
+}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Aside: TypeAlias = "Callable[[], contextlib.AbstractContextManager[None]]"
 _ZEROS: Final = bytes(1024 * 1024)
-_LARGE_GROUP: Final = 16
+_LARGE_GROUP: Final = 64
 """A group of at least this part of fill_bytes pays for its own allocation: filling doubles bytes."""
 
 

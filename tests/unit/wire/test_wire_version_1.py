@@ -156,7 +156,7 @@ FROM_VERSION_1: list[tuple[AnyCommand, str]] = [
 
 HOT = (Produce, Produced, Deliver, Ack, Flow)
 
-RAW = msgspec.Raw(b"\x81\xa4type\xa1x")
+RAW = msgspec.Raw(b"\x81\xa7request\xa1x")
 NEW_COMMANDS: dict[Role, list[AnyCommand]] = {
     Role.CLIENT: [
         Administer(RAW),
@@ -360,7 +360,7 @@ def test_staged_and_scheduled_batches_travel_behind_their_command(command: AnyCo
 
 def test_request_of_an_operator_travels_unread() -> None:
     """Whatever is inside: the broker answers what it cannot make sense of, and the connection lives on."""
-    for inside in (b"\x81\xa4type\xa7unknown", b"\xc0", b"\x93\x01\x02\x03", b"\xa2\xff\xfe"):
+    for inside in (b"\x81\xa7request\xa7unknown", b"\xc0", b"\x93\x01\x02\x03", b"\xa2\xff\xfe"):
         frame = pass_on(pair(2), Role.CLIENT, Administer(msgspec.Raw(inside)))
         assert isinstance(frame.command, Administer)
         assert bytes(frame.command.request) == inside

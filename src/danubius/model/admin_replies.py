@@ -1,0 +1,401 @@
+"""What the broker answers to operators: one struct a kind of answer, with the lines that lists are made of.
+
+Replies travel as maps with their kind under `reply`. Readers may be older than the broker: fields are only appended,
+and what is not known is passed over. A page ends early, with `next` set, before it outgrows PAGE_BYTES_MAX.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from danubius.model.limits import FRAME_META_BYTES_MAX
+from danubius.model.policy import Effective, FailurePolicy, Policies
+from danubius.model.statistics import (
+    BrokerStatistics,
+    ConsumerStatistics,
+    NamespaceStatistics,
+    ProducerStatistics,
+    SubscriptionStatistics,
+    TopicStatistics,
+)
+from danubius.model.subscription import SubscriptionType
+from danubius.model.topic import Dispatch, Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+PAGE_BYTES_MAX: Final = FRAME_META_BYTES_MAX // 2
+"""The lines of one page, encoded. A reply is the command part of a frame; the rest is room for a last large line."""
+PAYLOAD_START_BYTES: Final = 256
+"""How much of a dead letter's payload is shown in a list."""
+
+
+def kebab(name: str) -> str:
+    """`TopicDescribed` as `topic-described`."""
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).removeprefix("-")
+
+
+# ---------------------------------------------------------------- lines of lists
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """A part of replies."""
+
+
+class NamespaceSummary(Line, frozen=True, gc=False):
+    """A namespace in a list."""
+
+    namespace: str
+    topics: int = 0
+    """Topics, each partition being one."""
+    stored_bytes: int = 0
+    created_ms: int = 0
+    """Milliseconds since 1970, UTC; 0 if it was never created or changed."""
+
+
+class TopicSummary(Line, frozen=True, gc=False):
+    """A topic in a list; a partitioned one is one line."""
+
+    topic: str
+    partitions: int = 0
+    """0: it is not partitioned."""
+    dispatch: Dispatch = Dispatch.RELIABLE
+    durability: Durability = Durability.SYNCED
+    stored_messages: int = 0
+    stored_bytes: int = 0
+    producers: int = 0
+    subscriptions: int = 0
+    consumers: int = 0
+
+
+class SubscriptionSummary(Line, frozen=True, gc=False):
+    """A subscription in a list."""
+
+    subscription: str
+    type: SubscriptionType
+    consumers: int = 0
+    backlog_messages: int = 0
+    backlog_age_s: float = 0.0
+    """Seconds since the oldest message that is not acknowledged was published."""
+    unacked_messages: int = 0
+    """With consumers, not acknowledged."""
+    is_blocked: bool = False
+
+
+class TopicPosition(Line, frozen=True, gc=False):
+    """Where a subscription stands in one topic or partition."""
+
+    topic: str
+    offset: int
+
+
+class TopicRanges(Line, frozen=True, gc=False):
+    """Offsets [first, end) of one topic or partition."""
+
+    topic: str
+    ranges: list[tuple[int, int]]
+
+
+class EventKind(enum.StrEnum):
+    """What can happen to a subscription."""
+
+    CREATED = "created"
+    RETYPED = "retyped"
+    JOINED = "joined"
+    LEFT = "left"
+    LOST = "lost"
+    """A consumer's connection broke."""
+    PROMOTED = "promoted"
+    """A consumer that stood by became active."""
+    TIMED_OUT = "timed-out"
+    CONDEMNED = "condemned"
+    """Messages failed too often."""
+    DEAD_LETTERED = "dead-lettered"
+    DISCARDED = "discarded"
+    BLOCKED = "blocked"
+    UNBLOCKED = "unblocked"
+    REDRIVEN = "redriven"
+    PURGED = "purged"
+    SOUGHT = "sought"
+    SKIPPED = "skipped"
+    CLEARED = "cleared"
+    POLICY_CHANGED = "policy-changed"
+    THROTTLED = "throttled"
+    FILTERED = "filtered"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+
+
+class SubscriptionEvent(Line, frozen=True, gc=False):
+    """Something that happened to a subscription."""
+
+    number: int
+    """Rises with every event of the broker."""
+    time_ms: int
+    """Milliseconds since 1970, UTC."""
+    kind: str
+    """An `EventKind`; later versions may know more."""
+    topic: str
+    who: str = ""
+    """The consumer it is about, or nobody."""
+    detail: str = ""
+    """A sentence."""
+    count: int = 1
+    """How often within a second."""
+
+
+class DeadLetter(Line, frozen=True, gc=False):
+    """A message that failed too often, in the dead-letter topic."""
+
+    topic: str
+    """The dead-letter topic."""
+    offset: int
+    """In the dead-letter topic."""
+    original_topic: str
+    original_offset: int
+    attempts: int = 0
+    """How often it had been delivered."""
+    reason: str = ""
+    publish_time_us: int = 0
+    """Microseconds since 1970, UTC: when it was published first."""
+    key: bytes | None = None
+    attributes: dict[str, str] = {}
+    """Those of the original, and `x-original-…`."""
+    payload_bytes: int = 0
+    payload_start: bytes = b""
+    """The first 256 bytes; read the dead-letter topic for all of it."""
+
+
+class TransactionSummary(Line, frozen=True, gc=False):
+    """An open transaction."""
+
+    transaction: int
+    state: str = "open"
+    """`open` or `committing`."""
+    address: str = ""
+    """Where its client is connected from, as `host:port`."""
+    begun_ms: int = 0
+    """Milliseconds since 1970, UTC."""
+    deadline_ms: int = 0
+    """Milliseconds since 1970, UTC: when it is aborted."""
+    staged_messages: int = 0
+    staged_bytes: int = 0
+    acked_messages: int = 0
+    """Messages that it will acknowledge."""
+
+
+# ---------------------------------------------------------------- replies
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False, tag_field="reply", tag=kebab):
+    """Base of all replies."""
+
+
+class Page(Reply, frozen=True, gc=False, kw_only=True):
+    """A part of a list."""
+
+    next: str = ""
+    """Give it as `after` for the next page; empty: this was the last one."""
+
+
+class Done(Reply, frozen=True, gc=False):
+    """It is done, and durable."""
+
+
+class NamespacesListed(Page, frozen=True, gc=False):
+    """Namespaces in order of their names."""
+
+    namespaces: list[NamespaceSummary]
+
+
+class NamespaceDescribed(Reply, frozen=True, gc=False):
+    """One namespace and its policies."""
+
+    namespace: str
+    policies: Policies
+    """What it sets itself."""
+    effective: Effective
+    """What holds for its topics unless they say otherwise."""
+    topics: int = 0
+    """Topics, each partition being one."""
+    stored_bytes: int = 0
+    created_ms: int = 0
+    """Milliseconds since 1970, UTC; 0 if it was never created or changed."""
+
+
+class NamespaceMeasured(Reply, frozen=True, gc=False):
+    """The figures of one namespace."""
+
+    statistics: NamespaceStatistics
+
+
+class TopicsListed(Page, frozen=True, gc=False):
+    """Topics in order of their names."""
+
+    topics: list[TopicSummary]
+
+
+class TopicDescribed(Reply, frozen=True, gc=False):
+    """One topic, its policies and who uses it."""
+
+    topic: str
+    dispatch: Dispatch
+    durability: Durability
+    policies: Policies
+    """What it sets itself."""
+    effective: Effective
+    """What holds for it, all layers taken together."""
+    statistics: TopicStatistics
+    partitions: int = 0
+    """0: it is not partitioned."""
+    created_ms: int = 0
+    """Milliseconds since 1970, UTC."""
+    producers: list[str] = []
+    """Names of attached ones, at most 1,000."""
+    subscriptions: list[str] = []
+    """Names, at most 1,000."""
+
+
+class TopicMeasured(Reply, frozen=True, gc=False):
+    """The figures of one topic."""
+
+    statistics: TopicStatistics
+
+
+class SubscriptionsListed(Page, frozen=True, gc=False):
+    """Subscriptions in order of their names."""
+
+    subscriptions: list[SubscriptionSummary]
+
+
+class SubscriptionDescribed(Reply, frozen=True, gc=False):
+    """One subscription: its policy, its figures, its consumers."""
+
+    topic: str
+    subscription: str
+    type: SubscriptionType
+    failure: FailurePolicy | None
+    """Its own; None: that of its topic holds."""
+    effective_failure: FailurePolicy
+    """What holds."""
+    statistics: SubscriptionStatistics
+    created_ms: int = 0
+    """Milliseconds since 1970, UTC; 0: by a version that did not note it."""
+    consumers: list[str] = []
+    """Names of attached ones, at most 1,000."""
+
+
+class PositionsSet(Reply, frozen=True, gc=False):
+    """Where the subscription goes on: one line, or one a partition."""
+
+    positions: list[TopicPosition]
+
+
+class MessagesCounted(Reply, frozen=True, gc=False):
+    """How many messages were skipped, cleared, released, sent back or purged."""
+
+    messages: int
+
+
+class MessagesPeeked(Reply, frozen=True, gc=False):
+    """Where the first messages that are not acknowledged lie; they can be read there."""
+
+    ranges: list[TopicRanges]
+
+
+class EventsListed(Reply, frozen=True, gc=False):
+    """What happened to a subscription, the oldest first; only the last 128 events are kept."""
+
+    events: list[SubscriptionEvent]
+    next: int = 0
+    """Give it as `after` to see what came later, now or some time on."""
+
+
+class DeadLettersListed(Page, frozen=True, gc=False):
+    """Dead letters, the oldest first."""
+
+    dead_letters: list[DeadLetter]
+
+
+class ProducersListed(Page, frozen=True, gc=False):
+    """Attached producers in order of their names."""
+
+    producers: list[ProducerStatistics]
+
+
+class ConsumersListed(Page, frozen=True, gc=False):
+    """Attached consumers in order of subscription and name."""
+
+    consumers: list[ConsumerStatistics]
+
+
+class TransactionsListed(Page, frozen=True, gc=False):
+    """Open transactions in order of their numbers."""
+
+    transactions: list[TransactionSummary]
+
+
+class BrokerDescribed(Reply, frozen=True, gc=False):
+    """The broker, its defaults and figures."""
+
+    broker_id: str
+    version: str
+    epoch: int
+    """How often its data directory was taken up."""
+    policies: Policies
+    """What its settings say for all namespaces."""
+    effective: Effective
+    """What holds where no namespace or topic says otherwise."""
+    statistics: BrokerStatistics
+    url: str = ""
+    """Where clients connect."""
+    started_ms: int = 0
+    """Milliseconds since 1970, UTC."""
+
+
+AdminReply = (
+    Done
+    | NamespacesListed
+    | NamespaceDescribed
+    | NamespaceMeasured
+    | TopicsListed
+    | TopicDescribed
+    | TopicMeasured
+    | SubscriptionsListed
+    | SubscriptionDescribed
+    | PositionsSet
+    | MessagesCounted
+    | MessagesPeeked
+    | EventsListed
+    | DeadLettersListed
+    | ProducersListed
+    | ConsumersListed
+    | TransactionsListed
+    | BrokerDescribed
+)
+
+# ---------------------------------------------------------------- pages
+
+LineT = TypeVar("LineT", bound=msgspec.Struct)
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def take_page(
+    lines: Iterable[LineT], limit: int, key: Callable[[LineT], str]
+) -> tuple[list[LineT], str]:
+    """The first lines, as many as one page holds, and the `next` of that page.
+
+    At most one line more than the page's is taken from `lines`, which may be made one by one. `key` says what to give
+    as `after` to go on behind a line.
+    """
+    page: list[LineT] = []
+    size = 0
+    for line in lines:
+        size += len(_encoder.encode(line))
+        if page and (len(page) >= limit or size > PAGE_BYTES_MAX):
+            return page, key(page[-1])
+        page.append(line)
+    return page, ""

@@ -1,4 +1,4 @@
-"""The sequencer against the simplest model: a list of stored sequences a producer."""
+"""The sequencer against the simplest model: a list of stored sequences a producer, the broker's own between them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from danubius.model.ids import Epoch, Offset, ProducerId
 from danubius.publish.core.sequencer import Repeated, Sequencer
 
 NAMES = ("a", "b", "c")
+BROKER = ""
 
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("send"), st.sampled_from(NAMES), st.integers(1, 4)),
+        st.tuples(st.just("assign"), st.just(BROKER), st.integers(1, 4)),
         st.tuples(st.just("repeat"), st.sampled_from(NAMES), st.integers(0, 20)),
         st.tuples(st.just("commit"), st.just(""), st.integers(1, 3)),
         st.tuples(st.just("fail"), st.just(""), st.just(0)),
@@ -39,6 +41,8 @@ def test_each_sequence_is_stored_once_and_answers_never_change(
             decision = sequencer.admit(producers[name], sequence, number)
             assert not isinstance(decision, Repeated)
             pending.append((name, sequence, number, decision))
+        elif verb == "assign":
+            pending.append((BROKER, 0, number, sequencer.assign(number)))
         elif verb == "repeat" and stored[name]:
             sequence, count, offset = stored[name][number % len(stored[name])]
             assert sequencer.admit(producers[name], sequence, count) == Repeated(
@@ -50,7 +54,8 @@ def test_each_sequence_is_stored_once_and_answers_never_change(
                 sequencer.commit()
                 assert offset == len(log)
                 log += [(sender, sequence + i) for i in range(count)]
-                stored[sender].append((sequence, count, offset))
+                if sender != BROKER:
+                    stored[sender].append((sequence, count, offset))
         elif verb == "fail":
             sequencer.roll_back()
             pending.clear()

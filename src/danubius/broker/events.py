@@ -129,7 +129,6 @@ class PartitionsSet(Fact, frozen=True, gc=False, tag=13):
     partitions: int
     spec: TopicSpec
     created_ms: int
-    policies: Policies | None = None
 
 
 class PartitionsRemoved(Fact, frozen=True, gc=False, tag=14):

@@ -92,7 +92,7 @@ def _namespace_removed(broker: Broker, fact: NamespaceRemoved) -> None:
 
 def _partitions_set(broker: Broker, fact: PartitionsSet) -> None:
     broker.partitioned[TopicName(fact.name)] = PartitionedState(
-        fact.name, fact.partitions, fact.spec, fact.created_ms, fact.policies
+        fact.name, fact.partitions, fact.spec, fact.created_ms
     )
 
 

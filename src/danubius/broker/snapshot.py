@@ -72,7 +72,6 @@ class PartitionedState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     partitions: int
     spec: TopicSpec
     created_ms: int
-    policies: Policies | None = None
 
 
 class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):

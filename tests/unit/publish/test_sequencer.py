@@ -181,3 +181,39 @@ def test_replay_forgets_nobody_and_the_bound_is_reached_again_step_by_step() -> 
         sequencer.open(ProducerId(99_000 + number), f"new{number}", Epoch(1), resumed=False)
     assert len(sequencer.producers) == PRODUCERS_MAX
     assert sequencer.producer_or_none("early") is early
+
+
+def test_what_the_broker_publishes_is_no_part_of_any_sequence() -> None:
+    sequencer = Sequencer()
+    producer = opened(sequencer)
+    assert sequencer.admit(producer, 0, 2) == Offset(0)
+    assert sequencer.assign(3) == Offset(2)
+    assert sequencer.admit(producer, 2, 1) == Offset(5)
+    sequencer.check()
+    for _ in range(3):
+        sequencer.commit()
+    assert sequencer.committed_offset == 6
+    assert producer.committed_next == 3
+    assert sequencer.admit(producer, 2, 1) == Repeated(5, None)
+    sequencer.check()
+
+
+def test_roll_back_forgets_what_the_broker_published_with_all_around_it() -> None:
+    sequencer = Sequencer()
+    producer = opened(sequencer)
+    sequencer.assign(3)
+    sequencer.commit()
+    sequencer.admit(producer, 0, 1)
+    sequencer.assign(5)
+    sequencer.admit(producer, 1, 1)
+    sequencer.roll_back()
+    sequencer.check()
+    assert sequencer.admit(producer, 0, 1) == Offset(3)
+
+
+def test_a_new_life_may_go_on_with_the_sequence_of_the_one_before() -> None:
+    sequencer = Sequencer()
+    producer = sequencer.open(ProducerId(1), "p", Epoch(2), resumed=False, next_sequence=40)
+    with pytest.raises(OutOfSequence, match="40 comes next"):
+        sequencer.admit(producer, 41, 1)
+    assert sequencer.admit(producer, 40, 1) == Offset(0)

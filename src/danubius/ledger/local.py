@@ -26,6 +26,7 @@ from danubius.ledger.core.format import (
     encode_header,
 )
 from danubius.ledger.entry import LedgerRef
+from danubius.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,6 +40,9 @@ SYNC_EACH_MAX: Final = 8
 """Up to here ledgers are synced one by one; more are synced with the whole file system at once."""
 _LEDGER: Final = ".ledger"
 _INDEX: Final = ".index"
+_READ_AHEAD_FROM: Final = 128 * KIB
+"""Reads of this size are of somebody who catches up, and reads on."""
+_READ_AHEAD_BYTES: Final = 8 * MIB
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.ledger")
 _GROUPS: Final = 256
 
@@ -169,7 +173,10 @@ class LocalLedgerStore:
                 raise
             return b""
         try:
-            return file.pread(count, at)
+            data = file.pread(count, at)
+            if len(data) >= _READ_AHEAD_FROM:
+                file.read_ahead(_READ_AHEAD_BYTES, at + count)
+            return data
         finally:
             file.close()
 
@@ -193,7 +200,11 @@ class LocalLedgerStore:
             file.close()
 
     def _sync_one(self, ref: LedgerRef) -> None:
-        self._file(ref).datasync()
+        file = self._file(ref)
+        file.datasync()
+        # Whoever is near the tail reads from our own cache. Without this the system would keep every byte that was ever
+        # written until memory is short, and give each new one memory that nobody used before, which is dear.
+        file.forget_cached()
         path = self._path(ref, _INDEX)
         # A ledger without a finished block has no index yet.
         if self._files.exists(path):

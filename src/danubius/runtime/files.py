@@ -60,6 +60,14 @@ class File(Protocol):
         """Make content and size durable."""
         ...
 
+    def forget_cached(self) -> None:
+        """Nobody will read this soon: the memory of what is synced can hold something else. A hint."""
+        ...
+
+    def read_ahead(self, count: int, at: int) -> None:
+        """These bytes will be read soon: fetch them meanwhile. A hint."""
+        ...
+
     def truncate(self, size: int) -> None: ...
     def size(self) -> int: ...
     def close(self) -> None:
@@ -320,6 +328,12 @@ class LocalFile:
         except OSError as error:
             raise translate(error, "sync", self._path) from error
 
+    def forget_cached(self) -> None:
+        _advise(self._descriptor, 0, 0, "POSIX_FADV_DONTNEED")
+
+    def read_ahead(self, count: int, at: int) -> None:
+        _advise(self._descriptor, at, count, "POSIX_FADV_WILLNEED")
+
     def truncate(self, size: int) -> None:
         try:
             os.ftruncate(self._descriptor, size)
@@ -370,6 +384,13 @@ def translate(error: OSError, verb: str, path: Path) -> StorageFull | StorageFai
             f"cannot {verb} {path}: {reason}; free some space, the broker goes on by itself"
         )
     return StorageFailed(f"cannot {verb} {path}: {reason}")
+
+
+def _advise(descriptor: int, at: int, count: int, advice: str) -> None:
+    # Not every system has it, and where it fails only speed is lost.
+    if hasattr(os, advice):
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, at, count, getattr(os, advice))
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> list[Buffer]:

@@ -6,9 +6,8 @@ What it promises and what it does not:
   single sectors, in any mix; of a directory's changes any prefix.
 - A write that fails or meets the power loss is done up to some sector.
 - A failed `datasync` loses sectors for good while reads still show them, and the next one succeeds.
-- Everything that is left to chance comes from the seed.
-
-Sectors of 512 bytes are atomic. Files opened before a crash are dead behind it.
+- Everything that is left to chance comes from the seed. Sectors of 512 bytes are atomic. Files
+  opened before a crash are dead behind it.
 """
 
 from __future__ import annotations
@@ -351,6 +350,8 @@ class SimFile:
             )
             self._inode.sync()
 
+    def forget_cached(self) -> None: ...  # nothing is cached here, and nothing is slow
+    def read_ahead(self, count: int, at: int) -> None: ...
     def truncate(self, size: int) -> None:
         with self._files.mutex:
             self._check(writes=True)

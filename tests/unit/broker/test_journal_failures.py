@@ -10,7 +10,7 @@ import pytest
 from danubius.app.journal_probe import JournalProbe
 from danubius.broker.events import BARRIER, decode_event
 from danubius.model.topic import TopicSpec
-from danubius.wire.commands import CreateTopic, Done, Error
+from danubius.wire.commands import CreateTopic, Done, Error, OpenProducer, ProducerOpened
 
 
 async def test_a_failing_journal_is_logged_once_until_it_works_again(
@@ -78,3 +78,36 @@ async def test_there_is_one_probe_at_a_time_and_none_of_a_journal_that_works(fai
     probe.look()
     failed.settle()
     assert len(failed.recover_journal()) == 1
+
+
+async def test_opens_of_one_producer_name_that_fail_together_leave_the_life_before_them(
+    bench: Any,
+) -> None:
+    """Each of the later ones was begun on the one before it, which was never durable."""
+    first = bench.connect().call(OpenProducer("/default/t", "p", TopicSpec()))
+    assert isinstance(first, ProducerOpened)
+    sequencer = bench.broker.topic("/default/t").pipeline.sequencer
+    before = sequencer.producer_or_none("p")
+    bench.files.fail("write", times=100)
+    peer = bench.connect()
+    numbers = [peer.ask(OpenProducer("/default/t", "p", TopicSpec())) for _ in range(3)]
+    bench.settle()
+    bench.files.heal()
+
+    assert all(isinstance(peer.answer_to(number), Error) for number in numbers)
+    assert sequencer.producer_or_none("p") is before
+
+
+async def test_opens_of_a_new_producer_name_that_fail_together_leave_nothing(bench: Any) -> None:
+    assert bench.connect().call(CreateTopic("/default/t", TopicSpec())) == Done()
+    bench.files.fail("write", times=100)
+    peer = bench.connect()
+    for _ in range(2):
+        peer.ask(OpenProducer("/default/t", "p", TopicSpec()))
+    bench.settle()
+    bench.files.heal()
+    bench.clock.now_ms += 10_000
+
+    assert bench.broker.topic("/default/t").pipeline.sequencer.producers == []
+    opened = bench.connect().call(OpenProducer("/default/t", "p", TopicSpec()))
+    assert opened.producer_epoch == 1

@@ -39,7 +39,17 @@ class Run(NamedTuple):
 class Producer:
     """What the topic remembers of one producer name."""
 
-    __slots__ = ("admitted_next", "committed_next", "epoch", "id", "is_attached", "name", "runs")
+    __slots__ = (
+        "admitted_next",
+        "committed_next",
+        "epoch",
+        "id",
+        "is_attached",
+        "is_undone",
+        "name",
+        "previous",
+        "runs",
+    )
 
     def __init__(
         self, producer_id: ProducerId, name: str, epoch: Epoch, next_sequence: int
@@ -48,6 +58,10 @@ class Producer:
         self.name = name
         self.epoch = epoch
         self.is_attached = False
+        self.is_undone = False
+        """Its `open` did not become durable while a newer one was under way."""
+        self.previous: Producer | None = None
+        """Of an undone one: the life before it."""
         self.committed_next = next_sequence
         self.admitted_next = next_sequence
         self.runs: deque[Run] = deque(maxlen=RUNS_MAX)
@@ -150,10 +164,16 @@ class Sequencer:
             del self._producers[name]
 
     def close(self, producer: Producer, previous: Producer | None) -> None:
-        """Take back an `open` that did not become durable, unless a newer one came in between."""
+        """Take back an `open` that did not become durable: the life before it goes on.
+
+        If a newer one came in between, that one is asked about next, and must not bring this one back.
+        """
         if self._producers.get(producer.name) is not producer:
+            producer.is_undone, producer.previous = True, previous
             return
         del self._producers[producer.name]
+        while previous is not None and previous.is_undone:
+            previous = previous.previous
         if previous is not None:
             self._producers[previous.name] = previous
 

@@ -66,6 +66,11 @@ class _BrokerCollector(Collector):
             "Bytes of batches sent to consumers and readers.",
             broker.bytes_out,
         )
+        yield _counter(
+            "danubius_dropped_messages",
+            "Messages lost to slow or absent consumers of non-reliable topics, deleted ones included.",
+            broker.messages_dropped,
+        )
         yield _gauge(
             "danubius_connections", "Open native connections.", len(self._edge.connections)
         )

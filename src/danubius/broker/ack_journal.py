@@ -44,9 +44,11 @@ class AckJournal:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:
-        if not topic.is_reliable:
-            return
-        self._gather(topic, subscription, ranges, self._interval_s)
+        """These were not acknowledged before."""
+        for first, end in ranges:
+            subscription.acked += end - first
+        if topic.is_reliable:
+            self._gather(topic, subscription, ranges, self._interval_s)
 
     def _on_timer(self) -> None:
         self._timer = None

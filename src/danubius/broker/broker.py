@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeSet
@@ -37,8 +37,10 @@ from danubius.model.ids import (
     SubscriptionId,
     TopicId,
     TopicName,
+    namespace_of,
     parse_topic_name,
 )
+from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
 from danubius.publish.journaling import TopicJournal
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
     from danubius.model.subscription import Position, SubscriptionType
     from danubius.runtime.clock import Clock
     from danubius.wal.journal import Journal
+
+_NO_POLICIES: Final = Policies()
+_effective: Final = functools.lru_cache(maxsize=1024)(effective)
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +108,8 @@ class Broker:
         """What is to be done every now and then; the checkpointer's timer drives it."""
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
+        self.messages_dropped = 0
+        """Of non-reliable topics, lost to slow or absent consumers."""
 
     # ------------------------------------------------------------ the journal answers
     # Its tokens are whatever `append` was given, which here is always a JournalToken.
@@ -158,7 +165,7 @@ class Broker:
         self._is_notify_due = False
         touched, self._touched = self._touched, {}
         for topic in touched:
-            topic.notify()
+            self.messages_dropped += topic.notify()
 
     # ------------------------------------------------------------ topics
 
@@ -202,6 +209,7 @@ class Broker:
             functools.partial(self.touch, topic),
         )
         topic.own_policies, topic.parent = created.policies, created.parent
+        self.apply_policies(topic)
         if not topic.parent:
             self.topics[name] = topic
         self.topics_by_id[topic_id] = topic
@@ -216,6 +224,21 @@ class Broker:
         topic.end()
         if isinstance(topic.log, ManagedLedger):
             topic.log.delete()
+
+    def apply_policies(self, topic: Topic) -> None:
+        """A layer has changed: what holds for the topic, and what the hot path looks at.
+
+        Layers of a broker are few, whatever it hosts: topics with the same ones share one result.
+        """
+        namespace = self.namespaces.get(namespace_of(topic.name))
+        own = topic.own_policies
+        topic.policies = _effective(
+            Policies(message_bytes_max=self.config.message_bytes_max),
+            self.config.policies,
+            namespace.policies if namespace is not None else _NO_POLICIES,
+            own if own is not None else topic.spec.layer(),
+        )
+        topic.ttl_us = topic.policies.ttl_ms * 1000
 
     # ------------------------------------------------------------ producers
 
@@ -326,8 +349,12 @@ class Broker:
             now_ns=self.clock.monotonic_ns,
             call_at=self._call_at,
             on_acked=functools.partial(self.acks.add, topic, subscription),
-            on_dropped=functools.partial(_count_dropped, subscription),
+            on_dropped=functools.partial(self._count_dropped, subscription),
         )
+
+    def _count_dropped(self, subscription: Subscription, count: int) -> None:
+        subscription.dropped += count
+        self.messages_dropped += count
 
     def _call_at(self, when_ns: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         delay_s = max(0.0, (when_ns - self.clock.monotonic_ns()) / 1e9)
@@ -344,10 +371,6 @@ class Broker:
         number = self._next_consumer_id
         self._next_consumer_id += 1
         return ConsumerId(number)
-
-
-def _count_dropped(subscription: Subscription, count: int) -> None:
-    subscription.dropped += count
 
 
 def _nothing() -> None:

@@ -29,8 +29,11 @@ class ConsumerHandle:
         "_peer",
         "ack_timeout_ns",
         "consumer_id",
+        "delivered",
         "is_active",
         "name",
+        "redelivered",
+        "since_ms",
         "skip_damaged",
         "subscription",
         "topic",
@@ -56,6 +59,14 @@ class ConsumerHandle:
         self.ack_timeout_ns = command.ack_timeout_ms * 1_000_000
         self.skip_damaged = command.skip_damaged
         self.is_active = True
+        self.since_ms = broker.clock.wall_us() // 1000
+        self.delivered = 0
+        self.redelivered = 0
+        """Of those delivered: not for the first time."""
+
+    @property
+    def address(self) -> str:
+        return self._peer.address
 
     @property
     def outlet(self) -> ConsumerHandle:
@@ -86,8 +97,12 @@ class ConsumerHandle:
         self.subscription.pump.acked(ranges)
 
     def nack(self, ranges: list[tuple[int, int]], delay_ms: int) -> None:
-        assert self.subscription.pump is not None
-        self.subscription.pump.nacked(self.consumer_id, ranges, delay_ms * 1_000_000)
+        subscription = self.subscription
+        pump = subscription.pump
+        assert pump is not None
+        # A peer may name anything: no more can have come back than is out.
+        subscription.nacked += min(sum(end - first for first, end in ranges), pump.unacked)
+        pump.nacked(self.consumer_id, ranges, delay_ms * 1_000_000)
 
     # ------------------------------------------------------------ the pump's side
 
@@ -99,6 +114,11 @@ class ConsumerHandle:
         redelivery_count: int,
         buffers: Sequence[Buffer],
     ) -> None:
+        self.delivered += messages
+        self.subscription.delivered += messages
+        if redelivery_count:
+            self.redelivered += messages
+            self.subscription.redelivered += messages
         self._broker.count_delivered(messages, sum(map(len, buffers)))
         self._peer.send(Deliver(self._handle, first, end, messages, redelivery_count), 0, buffers)
 
@@ -149,6 +169,8 @@ def find_subscription(
         try:
             topic.check_open()
             subscription.check_type(command.type)
+            if topic.gate is not None:
+                topic.gate.check_subscribe(topic, subscription)
         except DanubiusError as error:
             on_done(error)
             return
@@ -160,6 +182,8 @@ def find_subscription(
     if existing is not None:
         found(existing)
     else:
+        if topic.gate is not None:
+            topic.gate.check_subscribe(topic, None)
         broker.create_subscription(topic, command.subscription, command.type, command.start, found)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from danubius.broker.atomic import Atomic
 from danubius.broker.retention import TopicRetention
 
 if TYPE_CHECKING:
@@ -18,8 +19,12 @@ class Node:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.atomic = Atomic(broker)
         self.retention = TopicRetention(broker)
 
     def start(self) -> None:
         """The state is recovered and the journal takes appends: go to work."""
+        # Namespaces and topics may have changed behind the facts that put a topic up.
+        for topic in self.broker.topics_by_id.values():
+            self.broker.apply_policies(topic)
         self.retention.start()

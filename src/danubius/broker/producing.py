@@ -122,7 +122,7 @@ def open_producer(
             on_failed(topic)
             return
         try:
-            _check_dispatch(topic, command)
+            _check_topic(topic, command)
             broker.open_producer(
                 topic, name, command.resume_epoch, functools.partial(opened, topic)
             )
@@ -153,7 +153,9 @@ def open_producer(
         create_topic(broker, command.topic, command.spec, exist_ok=True, on_done=created)
 
 
-def _check_dispatch(topic: Topic, command: OpenProducer) -> None:
+def _check_topic(topic: Topic, command: OpenProducer) -> None:
+    if topic.gate is not None:
+        topic.gate.check_open(topic)
     if topic.spec.dispatch is not command.spec.dispatch:
         raise TopicExists(
             f"topic {topic.name} is {topic.spec.dispatch.value}, the producer asked for "

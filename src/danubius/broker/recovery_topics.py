@@ -61,6 +61,7 @@ def _topic_changed(broker: Broker, fact: TopicChanged) -> None:
     topic = broker.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None:
         topic.own_policies = fact.policies
+        broker.apply_policies(topic)
 
 
 def _log_trimmed(broker: Broker, fact: LogTrimmed) -> None:

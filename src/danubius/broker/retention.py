@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.broker.events import LogTrimmed
 from danubius.ledger.managed import ManagedLedger
-from danubius.model.policy import effective
 from danubius.model.topic import retention_of
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ class TopicRetention:
                 self._trim(topic, topic.log, now_ms)
 
     def _trim(self, topic: Topic, ledger: ManagedLedger, now_ms: int) -> None:
-        retention = retention_of(effective(self._broker.config.policies, topic.spec.layer()))
-        start = ledger.plan_trim(topic.floor(), retention, now_ms)
+        start = ledger.plan_trim(topic.floor(), retention_of(topic.policies), now_ms)
         if start <= ledger.start_offset:
             return
 

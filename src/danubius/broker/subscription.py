@@ -50,15 +50,23 @@ class Subscription:
     """Who reads, and how far everyone has come."""
 
     __slots__ = (
+        "acked",
         "attempts",
         "consumers",
         "created_ms",
         "cursor",
+        "dead_lettered",
+        "delivered",
         "dropped",
+        "expired",
         "failure",
+        "filtered",
         "id",
+        "nacked",
         "name",
         "pump",
+        "redelivered",
+        "timed_out",
         "type",
         "unjournaled",
     )
@@ -72,6 +80,16 @@ class Subscription:
         self.cursor = cursor
         self.consumers: dict[ConsumerId, ConsumerOutlet] = {}
         self.unjournaled = RangeSet()
+        # Messages since the start of the broker, counted per delivery or answer.
+        self.delivered = 0
+        self.redelivered = 0
+        """Of those delivered: not for the first time."""
+        self.acked = 0
+        self.nacked = 0
+        self.timed_out = 0
+        self.expired = 0
+        self.filtered = 0
+        self.dead_lettered = 0
         self.dropped = 0
         self.pump: Pump | None = None
         self.created_ms = 0

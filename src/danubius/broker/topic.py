@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.policy import Effective
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, Position
 from danubius.model.topic import Dispatch, TopicSpec
 
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
     from danubius.model.policy import Policies
     from danubius.publish.core.sequencer import Producer
     from danubius.publish.pipeline import PublishPipeline
+
+
+DEFAULT_POLICIES: Final = Effective()
+
+
+class TopicGate(Protocol):
+    """The limits of a topic that has some. Each check says no by raising."""
+
+    def check_open(self, topic: Topic) -> None:
+        """One more producer asks to attach."""
+        ...
+
+    def check_subscribe(self, topic: Topic, subscription: Subscription | None) -> None:
+        """One more consumer asks to join; None: its subscription is created for it."""
+        ...
+
+    def admit(self, count: int, size: int, now_ns: int) -> int:
+        """A batch asks to be stored. How long, in ns, its answer has to wait."""
+        ...
 
 
 class AttachedProducer(Protocol):
@@ -37,6 +57,7 @@ class Topic:
         "_notified_end",
         "attached",
         "created_ms",
+        "gate",
         "has_expiring",
         "id",
         "is_deleting",
@@ -45,8 +66,10 @@ class Topic:
         "own_policies",
         "parent",
         "pipeline",
+        "policies",
         "spec",
         "subscriptions",
+        "ttl_us",
         "waiters",
         "watermark",
     )
@@ -71,11 +94,19 @@ class Topic:
         """Called once, at the next growth of the log or its end."""
         self.is_deleting = False
         self.own_policies: Policies | None = None
+        """None: as its spec says."""
+        self.policies = DEFAULT_POLICIES
+        """All layers together, as of the last `Broker.apply_policies`; what follows is made of them."""
+        self.gate: TopicGate | None = None
+        """None: the topic has no limits, and publishing pays for none."""
+        self.ttl_us = 0
+        """Messages older than this are not delivered; 0: they do not age."""
         self.parent = 0
         """The topic whose delay log this is; 0: it is a topic of its own."""
         self.watermark: tuple[int, int] = (0, 0)
         """Of a delay log: due time in ms and offset up to which everything is released."""
         self.has_expiring = False
+        """Whether a batch ever came that says itself when it expires."""
         self._notified_end = log.end_offset
         self._dropped_before = 0
         """What was lost to subscriptions that are forgotten, and while there was none."""
@@ -97,16 +128,19 @@ class Topic:
         if self.is_deleting:
             raise TopicDeleted(f"topic {self.name} is being deleted")
 
-    def notify(self) -> None:
-        """The log has grown: everyone who waits may look."""
+    def notify(self) -> int:
+        """The log has grown: everyone who waits may look. How many messages were lost, for nobody listens."""
         end = self.log.end_offset
+        unheard = 0
         if not self.subscriptions and not self.is_reliable:
-            self._dropped_before += end - self._notified_end
+            unheard = end - self._notified_end
+            self._dropped_before += unheard
         self._notified_end = end
         for subscription in list(self.subscriptions.values()):
             if subscription.pump is not None:
                 subscription.pump.extended(end)
         self.wake_waiters()
+        return unheard
 
     def hosts(self, subscription: Subscription) -> bool:
         return self.subscriptions.get(subscription.name) is subscription

@@ -184,3 +184,15 @@ async def test_the_metrics_keep_what_forgotten_subscriptions_lost(
     samples = [one for family in families for one in family.samples]
     dropped = [one for one in samples if one.name == "danubius_topic_dropped_messages_total"]
     assert [(one.labels, one.value) for one in dropped] == [({"topic": LIVE}, 3)]
+
+
+async def test_the_broker_counts_what_all_topics_lost_also_those_that_are_gone(
+    bench: Any, publisher: LivePublisher
+) -> None:
+    await publisher.send(2)  # nobody listens
+    peer = bench.connect()
+    peer.call(subscribe("s"))
+    await publisher.send(3)  # the one who listens grants no credit
+    peer.session.close()
+    assert bench.connect().call(DeleteTopic(LIVE)) == Done()
+    assert bench.broker.messages_dropped == 5

@@ -125,7 +125,7 @@ class Client:
         opening = self._client.reader(topic, **settings)
         return Reader(self._loop, self._loop.run(opening.__aenter__()))
 
-    def create_topic(
+    def create_topic(  # noqa: PLR0913  # one keyword per setting
         self,
         topic: str,
         *,
@@ -134,6 +134,7 @@ class Client:
         retention_age: float | timedelta | None = RETENTION_AGE,
         retention_bytes: int | None = None,
         exist_ok: bool = False,
+        partitions: int = 0,
     ) -> None:
         """Create a topic. See `danubius.Client.create_topic`."""
         self._loop.run(
@@ -144,6 +145,7 @@ class Client:
                 retention_age=retention_age,
                 retention_bytes=retention_bytes,
                 exist_ok=exist_ok,
+                partitions=partitions,
             )
         )
 

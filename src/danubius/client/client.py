@@ -26,6 +26,7 @@ from danubius.client.options import (
     ReaderOptions,
     Start,
     SubscriptionTypeName,
+    check_count,
     check_positive,
     name_of,
     parse_codec,
@@ -39,10 +40,15 @@ from danubius.client.options import (
 from danubius.client.partitioned_consumer import PartitionedConsumer
 from danubius.client.partitioned_producer import PartitionedProducer
 from danubius.client.partitioned_reader import PartitionedReader
-from danubius.client.partitions import Openable, count_partitions
+from danubius.client.partitions import (
+    PARTITIONS_MAX,
+    PARTITIONS_VERSION,
+    Openable,
+    count_partitions,
+)
 from danubius.client.producer_lane import ProducerLane
 from danubius.client.reader_lane import ReaderLane
-from danubius.errors import DanubiusError, TopicExists
+from danubius.errors import DanubiusError, TopicExists, UnsupportedVersion
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Retention
 from danubius.wire.commands import (
@@ -279,7 +285,7 @@ class Client:
 
     # ------------------------------------------------------------ topics
 
-    async def create_topic(
+    async def create_topic(  # noqa: PLR0913  # one keyword per setting
         self,
         topic: str,
         *,
@@ -288,6 +294,7 @@ class Client:
         retention_age: float | timedelta | None = RETENTION_AGE,
         retention_bytes: int | None = None,
         exist_ok: bool = False,
+        partitions: int = 0,
     ) -> None:
         """Create a topic.
 
@@ -298,14 +305,21 @@ class Client:
             retention_age: how long acknowledged messages stay, in seconds; None for no limit.
             retention_bytes: how much of them stays; None for no limit.
             exist_ok: do not complain if the topic is there already, with the same settings.
+            partitions: 0 for a plain topic; otherwise it consists of this many, named `{topic}-part-0` and so on.
 
         Raises:
             TopicExists: it exists, with other settings or without `exist_ok`.
+            UnsupportedVersion: the broker is too old to know partitions.
         """
+        check_count("partitions", partitions, 0, PARTITIONS_MAX)
+        if partitions and self._link.protocol_version < PARTITIONS_VERSION:
+            raise UnsupportedVersion(
+                f"the broker at {self.url} is too old for partitioned topics: upgrade it"
+            )
         age_ms = to_milliseconds("retention_age", retention_age)
         spec = parse_spec(dispatch, durability, Retention(age_ms, retention_bytes))
         spec.check()
-        command = CreateTopic(topic_of(topic), spec, exist_ok)
+        command = CreateTopic(topic_of(topic), spec, exist_ok, partitions)
         await self._link.request(command, Done, repeats=exist_ok)
 
     async def delete_topic(self, topic: str) -> None:

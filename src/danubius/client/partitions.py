@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 ReplyT = TypeVar("ReplyT")
 
 LOOK_INTERVAL_S: Final = 60.0
+PARTITIONS_MAX: Final = 1000
 PARTITIONS_VERSION: Final = 2
 """The version of the protocol that knows partitions; brokers of an older one have none."""
 

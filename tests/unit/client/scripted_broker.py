@@ -16,6 +16,8 @@ from danubius.wire.commands import (
     Done,
     Goodbye,
     Hello,
+    Located,
+    Lookup,
     OpenProducer,
     Ping,
     Pong,
@@ -82,6 +84,10 @@ class ScriptedBroker:
         self.epoch = 0
         self.next_sequence = 0
         self.handle = 0
+        self.version = 1
+        self.partitions: dict[str, int] = {}
+        self.topics: dict[int, str] = {}
+        """The topic of each handle."""
         self.url = ""
         self._is_deserted = asyncio.Event()
         self._arrived: list[tuple[type[AnyCommand], int, asyncio.Future[None]]] = []
@@ -89,11 +95,15 @@ class ScriptedBroker:
     def commands(self, kind: type[CommandT]) -> list[CommandT]:
         return [frame.command for frame in self.received if isinstance(frame.command, kind)]
 
-    def deliver(self, first: int, payloads: list[bytes]) -> None:
-        """Send messages to the newest consumer, at offsets from `first` on."""
+    def deliver(self, first: int, payloads: list[bytes], topic: str = "") -> None:
+        """Send messages to the newest consumer (of a topic), at offsets from `first` on."""
         end = first + len(payloads)
-        command = Deliver(self.handle, first, end, len(payloads))
+        command = Deliver(self.handle_of(topic), first, end, len(payloads))
         self.peers[-1].send(command, 0, stored_batch(first, payloads))
+
+    def handle_of(self, topic: str) -> int:
+        """The newest handle, or the newest of one topic."""
+        return max(handle for handle in self.topics if topic in ("", self.topics[handle]))
 
     async def arrived(self, kind: type[AnyCommand], count: int = 1) -> None:
         """Wait until as many commands of this type came, counted from the start."""
@@ -127,19 +137,24 @@ class ScriptedBroker:
         command, correlation, _ = frame
         match command:
             case Hello():
-                peer.send(Welcome(1, "scripted", 1 << 24, 1 << 20, self.keepalive_ms))
+                peer.send(Welcome(self.version, "scripted", 1 << 24, 1 << 20, self.keepalive_ms))
             case Ping():
                 peer.send(Pong(), correlation)
-            case OpenProducer(resume_epoch=resume_epoch):
+            case Lookup(topic=topic):
+                located = Located(topic, self.url, self.partitions.get(topic, 0))
+                peer.send(located, correlation)
+            case OpenProducer(topic=topic, resume_epoch=resume_epoch):
                 self.handle += 1
+                self.topics[self.handle] = topic
                 if not resume_epoch:
                     self.epoch += 1
                     self.next_sequence = 0
                 peer.send(
                     ProducerOpened(self.handle, 7, self.epoch, self.next_sequence), correlation
                 )
-            case Subscribe():
+            case Subscribe(topic=topic):
                 self.handle += 1
+                self.topics[self.handle] = topic
                 peer.send(Subscribed(self.handle, True), correlation)
             case Goodbye():
                 peer.protocol.close()

@@ -21,7 +21,15 @@ from danubius.client.core.batching import (
     split,
 )
 from danubius.client.core.credit import CreditWindow, Grant
-from danubius.client.core.retry import Backoff, Verdict, judge_refusal
+from danubius.client.core.retry import (
+    DELAY_MAX_S,
+    FIRST_DELAY_S,
+    STEADY_SESSION_S,
+    Backoff,
+    RedialPace,
+    Verdict,
+    judge_refusal,
+)
 from danubius.errors import (
     DanubiusError,
     HandleNotFound,
@@ -117,6 +125,31 @@ def test_a_wait_is_never_zero_and_never_above_the_bound(draw: float, attempts: i
 )
 def test_every_refusal_has_its_verdict(error: DanubiusError, verdict: Verdict) -> None:
     assert judge_refusal(error) is verdict
+
+
+def test_sessions_that_die_at_once_are_dialled_ever_more_seldom() -> None:
+    pace = RedialPace(lambda: 1.0)
+    now_s, waits = 100.0, list[float]()
+    for _ in range(8):
+        pace.up(now_s)
+        pace.lost(now_s + 0.01)
+        waits.append(pace.next_delay_s())
+        now_s += waits[-1] + 0.01
+    assert waits[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
+    assert waits[-1] == DELAY_MAX_S
+
+
+def test_a_session_that_lived_is_followed_by_a_short_wait() -> None:
+    pace = RedialPace(lambda: 1.0)
+    for _ in range(5):
+        pace.next_delay_s()
+    pace.up(10.0)
+    pace.lost(10.0 + STEADY_SESSION_S)
+    assert pace.next_delay_s() == FIRST_DELAY_S
+    assert pace.next_delay_s() == 2 * FIRST_DELAY_S  # nobody answered: the long life counts once
+    pace.up(20.0)
+    pace.lost(20.0 + STEADY_SESSION_S / 2)
+    assert pace.next_delay_s() == 4 * FIRST_DELAY_S
 
 
 # ---------------------------------------------------------------- batching

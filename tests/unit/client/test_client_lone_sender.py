@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import danubius
+from danubius.client.producer_lane import ProducerLane
 from danubius.errors import StorageFull
 from danubius.record.batch import RecordBatch
 from danubius.wire.commands import CloseProducer, Hello, OpenProducer, Produce, ProducerClosed
@@ -177,6 +178,7 @@ async def test_a_send_into_a_connection_that_just_ends_is_sent_again(
     broker: ScriptedBroker,
 ) -> None:
     async with lone_sender(broker) as (store, producer):
+        assert isinstance(producer, ProducerLane)
         session = producer._shipper._session
         assert session is not None
         session.abort()

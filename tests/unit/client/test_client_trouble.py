@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -400,3 +401,26 @@ async def test_a_request_is_not_repeated_if_that_could_do_harm(broker: ScriptedB
         )
         await client.create_topic(TOPIC, exist_ok=True)
         assert len(broker.commands(CreateTopic)) == 3
+
+
+async def test_a_broker_that_hangs_up_after_each_handshake_is_dialled_ever_more_seldom(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "danubius.client.link")
+
+    def greet_and_hang_up(peer: Peer, frame: Frame) -> None:
+        broker.answer(peer, frame)
+        peer.protocol.close()
+
+    async with danubius.connect(broker.url) as client, client.producer(TOPIC):
+        broker.on[Hello] = greet_and_hang_up
+        broker.peers[-1].drop()
+        await broker.arrived(Hello, 5)
+        del broker.on[Hello]
+        await broker.arrived(OpenProducer, 2)
+        await client.delete_topic(TOPIC)
+    attempts = [
+        vars(record)["attempts"] for record in caplog.records if record.message == "connected again"
+    ]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(attempts) >= 5

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import danubius
+from danubius.client.consumer_lane import ConsumerLane
+from danubius.client.producer_lane import ProducerLane
+from danubius.client.reader_lane import ReaderLane
 from danubius.errors import StorageFull
 from danubius.wire.commands import Ack, Error, Fetch, Hello, OffsetResolved, Produce, ResolveOffset
 
@@ -48,6 +51,8 @@ async def test_a_receive_that_was_given_up_is_forgotten(broker: ScriptedBroker) 
             await consumer.receive(timeout=0)
         with pytest.raises(TimeoutError):
             await reader.read_batch(timeout=0)
+        assert isinstance(consumer, ConsumerLane)
+        assert isinstance(reader, ReaderLane)
         assert len(consumer._arrivals) == 0
         assert len(reader._arrivals) == 0
 
@@ -58,6 +63,7 @@ async def test_a_flush_and_a_send_that_were_given_up_are_forgotten(broker: Scrip
         producer = await client.producer(TOPIC, buffer_bytes=100, send_timeout=0.2)
         producer.send_nowait(b"x" * 90)
         await give_up(producer.flush, lambda: producer.send(b"x" * 90))
+        assert isinstance(producer, ProducerLane)
         assert not producer._flushes
         assert len(producer._room) == 0
         with pytest.raises(danubius.DeadlineExceeded):

@@ -10,22 +10,16 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.snapshot import (
-    BrokerSnapshot,
-    ProducerState,
-    SubscriptionState,
-    TopicState,
-    encode_snapshot,
-)
+from danubius.broker.capture import take_snapshot
+from danubius.broker.snapshot import encode_snapshot
 from danubius.errors import DanubiusError, ShuttingDown, StorageFailed
-from danubius.ledger.managed import ManagedLedger
 from danubius.runtime.threads import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.broker import Broker
-    from danubius.broker.topic import Topic
+    from danubius.broker.snapshot import BrokerSnapshot
     from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.wal.snapshot import SnapshotStore
 
@@ -165,41 +159,6 @@ class Checkpointer:
         for save in saves:
             error = StorageFailed(f"the snapshot thread ended: {crash}")
             self._broker.loop.call_soon_threadsafe(functools.partial(save.on_saved, error))
-
-
-def take_snapshot(broker: Broker) -> BrokerSnapshot:
-    """The state as of the last commit."""
-    return BrokerSnapshot(broker.next_id, [_topic_state(topic) for topic in broker.topics.values()])
-
-
-def _topic_state(topic: Topic) -> TopicState:
-    log_ = topic.log
-    is_reliable = isinstance(log_, ManagedLedger)
-    return TopicState(
-        topic.id,
-        topic.name,
-        topic.spec,
-        topic.created_ms,
-        log_.start_offset if is_reliable else 0,
-        topic.pipeline.sequencer.committed_offset if is_reliable else 0,
-        log_.snapshot() if is_reliable else [],
-        _producer_states(topic) if is_reliable else [],
-        _subscription_states(topic) if is_reliable else [],
-    )
-
-
-def _producer_states(topic: Topic) -> list[ProducerState]:
-    return [
-        ProducerState(p.id, p.name, p.epoch, p.committed_next, list(p.runs))
-        for p in topic.pipeline.sequencer.producers
-    ]
-
-
-def _subscription_states(topic: Topic) -> list[SubscriptionState]:
-    return [
-        SubscriptionState(s.id, s.name, s.type, s.cursor.encode())
-        for s in topic.subscriptions.values()
-    ]
 
 
 def _ignore(_error: DanubiusError | None) -> None:

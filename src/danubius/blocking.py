@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from danubius.client import client as aio
+from danubius.client.blocking_administration import BlockingAdministration
 from danubius.client.client import DEFAULT_URL, RETENTION_AGE
 from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
@@ -107,6 +108,11 @@ class Client:
     @property
     def url(self) -> str:
         return self._client.url
+
+    @property
+    def admin(self) -> BlockingAdministration:
+        """What operators do: namespaces, policies, positions, figures."""
+        return BlockingAdministration(self._loop, self._client.admin)
 
     def producer(self, topic: str, **settings: Unpack[ProducerSettings]) -> Producer:
         """Open a producer. See `danubius.Client.producer`."""

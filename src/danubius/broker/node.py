@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from danubius.broker.about import About
 from danubius.broker.atomic import Atomic
 from danubius.broker.retention import TopicRetention
 
@@ -19,6 +20,7 @@ class Node:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.about = About()
         self.atomic = Atomic(broker)
         self.retention = TopicRetention(broker)
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker import session_consuming, session_producing, session_topics
+from danubius.broker import (
+    session_administration,
+    session_consuming,
+    session_producing,
+    session_topics,
+)
 from danubius.broker.session_state import SessionState
 from danubius.errors import DanubiusError, UnsupportedVersion
 from danubius.model.limits import FRAME_BYTES_MAX
@@ -79,6 +84,7 @@ _HANDLERS: Final[dict[type, Handler]] = {
     **session_topics.HANDLERS,
     **session_producing.HANDLERS,
     **session_consuming.HANDLERS,
+    **session_administration.HANDLERS,
 }
 _PAYLOAD_HANDLERS: Final[dict[type, PayloadHandler]] = {
     **session_producing.PAYLOAD_HANDLERS,

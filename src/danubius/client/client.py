@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from danubius.client.administration import Administration
 from danubius.client.consumer_lane import ConsumerLane
 from danubius.client.core.address import parse_url
 from danubius.client.link import Link, LinkOptions
@@ -132,6 +133,11 @@ class Client:
     def url(self) -> str:
         """Where the broker is."""
         return self._link.address.url
+
+    @property
+    def admin(self) -> Administration:
+        """What operators do: namespaces, policies, positions, figures."""
+        return Administration(self._link)
 
     # ------------------------------------------------------------ producers, consumers, readers
 

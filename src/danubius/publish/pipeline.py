@@ -58,6 +58,7 @@ class PublishPipeline:
         "_repeat_answers",
         "batches_in",
         "bytes_in",
+        "messages_in",
         "sequencer",
     )
 
@@ -77,6 +78,7 @@ class PublishPipeline:
         self._repeat_answers: dict[int, list[Answer]] = {}
         self.sequencer = sequencer
         self.batches_in = 0
+        self.messages_in = 0
         self.bytes_in = 0
 
     def publish(self, batch: memoryview, producer: Producer, answer: Answer) -> Header:
@@ -93,6 +95,7 @@ class PublishPipeline:
             return header
         stamp(batch, offset, self._epoch)
         self.batches_in += 1
+        self.messages_in += header.count
         self.bytes_in += header.length
         append = _Append(
             self, Entry(offset, offset + header.count, batch, header.last_time_us), answer
@@ -125,6 +128,7 @@ class PublishPipeline:
         offset = self.sequencer.assign(header.count)
         stamp(batch, offset, self._epoch)
         self.batches_in += 1
+        self.messages_in += header.count
         self.bytes_in += header.length
         return Entry(offset, offset + header.count, batch, header.last_time_us)
 

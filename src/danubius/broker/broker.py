@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from danubius.ack.core.cursor import Cursor
-from danubius.ack.core.ranges import RangeSet
 from danubius.broker.ack_journal import AckJournal
+from danubius.broker.admission import Admission
 from danubius.broker.events import (
     EVENT_RECORD,
     Event,
@@ -43,6 +43,7 @@ from danubius.model.ids import (
 from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
+from danubius.publish.core.transaction import CommittedIds
 from danubius.publish.journaling import TopicJournal
 from danubius.publish.pipeline import PublishPipeline
 
@@ -92,7 +93,7 @@ class Broker:
         """All of them, also those that have no name of their own."""
         self.namespaces: dict[str, NamespaceState] = {}
         self.partitioned: dict[TopicName, PartitionedState] = {}
-        self.committed_transactions = RangeSet()
+        self.committed_transactions = CommittedIds()
         self._next_consumer_id = 1
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self.is_committing = False
@@ -104,6 +105,7 @@ class Broker:
         self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
         self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
+        self.admission = Admission(config.message_bytes_max, clock.monotonic_ns)
         self.ticks = Ticks()
         """What is to be done every now and then; the checkpointer's timer drives it."""
         self.messages_in = self.bytes_in = 0
@@ -222,6 +224,7 @@ class Broker:
         del self.topics_by_id[topic.id]
         self._touched.pop(topic, None)
         topic.end()
+        self.admission.forget(topic)
         if isinstance(topic.log, ManagedLedger):
             topic.log.delete()
 
@@ -231,14 +234,16 @@ class Broker:
         Layers of a broker are few, whatever it hosts: topics with the same ones share one result.
         """
         namespace = self.namespaces.get(namespace_of(topic.name))
-        own = topic.own_policies
+        layer = namespace.policies if namespace is not None else _NO_POLICIES
+        own = topic.own_policies if topic.own_policies is not None else topic.spec.layer()
         topic.policies = _effective(
             Policies(message_bytes_max=self.config.message_bytes_max),
             self.config.policies,
-            namespace.policies if namespace is not None else _NO_POLICIES,
-            own if own is not None else topic.spec.layer(),
+            layer,
+            own,
         )
         topic.ttl_us = topic.policies.ttl_ms * 1000
+        self.admission.apply(topic, layer, own)
 
     # ------------------------------------------------------------ producers
 
@@ -248,8 +253,14 @@ class Broker:
         name: str,
         resume_epoch: int,
         on_done: Callable[[Producer | DanubiusError], None],
+        *,
+        keep_sequence: bool = False,
     ) -> None:
-        """Begin or resume the life of a producer name; answered once the epoch is durable."""
+        """Begin or resume the life of a producer name; answered once the epoch is durable.
+
+        A new life that keeps the sequence goes on behind the last batch of the old one. What of it is under way is
+        before this fact in the journal, so if this is stored, all of it is.
+        """
         sequencer = topic.pipeline.sequencer
         known = sequencer.producer_or_none(name)
         epoch = sequencer.plan_open(name, resume_epoch)
@@ -258,7 +269,10 @@ class Broker:
             on_done(known)
             return
         producer_id = known.id if known else ProducerId(self.draw_id())
-        producer = sequencer.open(producer_id, name, epoch, resumed=bool(resume_epoch))
+        next_sequence = max(0, known.admitted_next) if known and keep_sequence else 0
+        producer = sequencer.open(
+            producer_id, name, epoch, resumed=bool(resume_epoch), next_sequence=next_sequence
+        )
         if not topic.is_reliable:
             on_done(producer)
             return
@@ -268,7 +282,9 @@ class Broker:
             sequencer.close(producer, known)
             on_done(error)
 
-        event = ProducerStarted(topic.id, producer_id, name, epoch, bool(resume_epoch))
+        event = ProducerStarted(
+            topic.id, producer_id, name, epoch, bool(resume_epoch), next_sequence
+        )
         self.journal_event(topic.id, event, lambda: on_done(producer), failed)
 
     # ------------------------------------------------------------ subscriptions

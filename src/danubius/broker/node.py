@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from danubius.broker.about import About
 from danubius.broker.atomic import Atomic
 from danubius.broker.retention import TopicRetention
+from danubius.broker.transactions import Transactions
 
 if TYPE_CHECKING:
     from danubius.broker.broker import Broker
@@ -23,6 +24,7 @@ class Node:
         self.about = About()
         self.atomic = Atomic(broker)
         self.retention = TopicRetention(broker)
+        self.transactions = Transactions(broker, self.atomic)
 
     def start(self) -> None:
         """The state is recovered and the journal takes appends: go to work."""

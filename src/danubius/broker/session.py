@@ -10,6 +10,7 @@ from danubius.broker import (
     session_consuming,
     session_producing,
     session_topics,
+    session_transactions,
 )
 from danubius.broker.session_state import SessionState
 from danubius.errors import DanubiusError, UnsupportedVersion
@@ -82,10 +83,12 @@ _HANDLERS: Final[dict[type, Handler]] = {
     Pong: _ignore,
     Goodbye: _goodbye,
     **session_topics.HANDLERS,
+    **session_transactions.HANDLERS,
     **session_producing.HANDLERS,
     **session_consuming.HANDLERS,
     **session_administration.HANDLERS,
 }
 _PAYLOAD_HANDLERS: Final[dict[type, PayloadHandler]] = {
+    **session_transactions.PAYLOAD_HANDLERS,
     **session_producing.PAYLOAD_HANDLERS,
 }

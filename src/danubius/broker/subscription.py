@@ -9,10 +9,10 @@ from danubius.errors import ConsumerReplaced, SubscriptionTypeMismatch
 from danubius.model.subscription import SubscriptionType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from danubius.ack.core.cursor import Cursor
-    from danubius.ack.core.ranges import RangeMap
+    from danubius.ack.core.ranges import Range, RangeMap
     from danubius.dispatch.pump import Outlet, Pump
     from danubius.errors import DanubiusError
     from danubius.model.ids import ConsumerId, SubscriptionId
@@ -57,15 +57,19 @@ class Subscription:
         "cursor",
         "dead_lettered",
         "delivered",
+        "delivered_bytes",
         "dropped",
         "expired",
         "failure",
         "filtered",
         "id",
+        "is_moving",
+        "moved",
         "nacked",
         "name",
         "pump",
         "redelivered",
+        "reserved",
         "timed_out",
         "type",
         "unjournaled",
@@ -82,6 +86,7 @@ class Subscription:
         self.unjournaled = RangeSet()
         # Messages since the start of the broker, counted per delivery or answer.
         self.delivered = 0
+        self.delivered_bytes = 0
         self.redelivered = 0
         """Of those delivered: not for the first time."""
         self.acked = 0
@@ -92,11 +97,38 @@ class Subscription:
         self.dead_lettered = 0
         self.dropped = 0
         self.pump: Pump | None = None
+        self.is_moving = False
+        """Between two positions: nobody may join until the new one is durable."""
+        self.moved: list[Callable[[], None]] = []
+        """Called once when it is."""
         self.created_ms = 0
         self.failure: FailurePolicy | None = None
         """None: the topic's."""
         self.attempts: RangeMap[int] | None = None
         """How often messages were delivered in vain, as recovery found it."""
+        self.reserved: RangeSet | None = None
+        """What commits on their way are about to acknowledge."""
+
+    def reserve(self, ranges: Sequence[Range]) -> bool:
+        """Keep ranges for one commit on its way; False, and nothing is kept, if any of it is acknowledged or kept."""
+        reserved = self.reserved
+        for first, end in ranges:
+            if self.cursor.unacked(first, end) != [(first, end)]:
+                return False
+            if reserved is not None and reserved.intersect(first, end):
+                return False
+        if reserved is None:
+            reserved = self.reserved = RangeSet()
+        reserved.add_all(ranges)
+        return True
+
+    def unreserve(self, ranges: Sequence[Range]) -> None:
+        """The commit is over: what it kept is acknowledged by now, or free again."""
+        assert self.reserved is not None
+        for first, end in ranges:
+            self.reserved.remove(first, end)
+        if not len(self.reserved):
+            self.reserved = None
 
     def check_type(self, wanted: SubscriptionType) -> None:
         if wanted is not self.type and self.consumers:

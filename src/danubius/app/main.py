@@ -9,12 +9,14 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from danubius.app.reload import Reload
 from danubius.app.standalone import Standalone
 from danubius.errors import DanubiusError
 from danubius.runtime.logs import set_up_logging
 
 if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
+    from danubius.app.settings import Loaded, Sources
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 
@@ -23,12 +25,34 @@ log = logging.getLogger(__name__)
 
 def run_standalone(options: StandaloneOptions) -> int:
     """Run a broker until SIGINT or SIGTERM; returns the exit code."""
+    return _run(options, Standalone(options), None, None)
+
+
+def run_settings(sources: Sources, loaded: Loaded) -> int:
+    """The same with all settings; where they have a file, SIGHUP reads it again."""
+    settings = loaded.settings
+    options = settings.options()
+    standalone = Standalone(
+        options,
+        broker_config=settings.broker,
+        ledger_config=settings.ledgers,
+        journal_config=settings.journal,
+    )
+    return _run(options, standalone, sources, loaded)
+
+
+def _run(
+    options: StandaloneOptions,
+    standalone: Standalone,
+    sources: Sources | None,
+    loaded: Loaded | None,
+) -> int:
     set_up_logging(options.log_level, options.log_format)
     # A thread coming back from a sync must not wait 5 ms for its turn while the loop is busy.
     sys.setswitchinterval(0.0005)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(options))
+            return runner.run(_serve(options, standalone, sources, loaded))
     except DanubiusError as error:
         sys.stderr.write(f"danubius: {error}\n")
         return 1
@@ -42,7 +66,12 @@ def _loop_factory() -> Any:  # uvloop has no type of its own for it
     return uvloop.new_event_loop
 
 
-async def _serve(options: StandaloneOptions) -> int:
+async def _serve(
+    options: StandaloneOptions,
+    standalone: Standalone,
+    sources: Sources | None,
+    loaded: Loaded | None,
+) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -63,8 +92,12 @@ async def _serve(options: StandaloneOptions) -> int:
     loop.set_exception_handler(crashed)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, 0)
-    standalone = Standalone(options)
+    # A terminal that is closed sends it too: without a file there is nothing to read again.
+    loop.add_signal_handler(signal.SIGHUP, stop, 0)
     await standalone.start()
+    if sources is not None and loaded is not None and sources.config is not None:
+        reload = Reload(standalone.broker, sources, loaded)
+        loop.add_signal_handler(signal.SIGHUP, reload.reload)
     # What recovery built lives long; the collector need not walk it again and again. Nearly everything else dies by
     # its reference count, so looking for cycles seldom is enough.
     gc.collect()

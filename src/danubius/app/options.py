@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from danubius.ledger.config import LedgerConfig
 from danubius.model.limits import MIB
 
 
@@ -22,3 +23,12 @@ class StandaloneOptions(msgspec.Struct, frozen=True):
     log_format: str = "text"
     cache_bytes: int = 128 * MIB
     """Tails of topics kept in memory."""
+
+
+def ledger_config(cache_bytes: int) -> LedgerConfig:
+    """Scale the write-behind bounds with a small cache, so that they stay below it."""
+    return LedgerConfig(
+        cache_bytes=cache_bytes,
+        flush_bytes=max(MIB, min(32 * MIB, cache_bytes // 4)),
+        dirty_bytes_max=max(MIB, min(64 * MIB, cache_bytes // 2)),
+    )

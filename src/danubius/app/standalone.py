@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.app.journal_probe import JournalProbe
 from danubius.app.metrics import Metrics
+from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
 from danubius.broker.data_directory import DataDirectory
 from danubius.broker.node import Node
 from danubius.broker.recovery import Recovery
+from danubius.client.version import VERSION
 from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
-from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
-from danubius.model.limits import MIB
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
 from danubius.wal.config import JournalConfig
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from danubius.app.options import StandaloneOptions
     from danubius.errors import DanubiusError
+    from danubius.ledger.config import LedgerConfig
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
 
@@ -64,7 +65,7 @@ class Standalone:
         self._files = files or LocalFiles()
         self._clock = clock or SystemClock()
         self._broker_config = broker_config or BrokerConfig()
-        self._ledger_config = ledger_config or _ledger_config(options.cache_bytes)
+        self._ledger_config = ledger_config or scaled_ledger_config(options.cache_bytes)
         self._journal_config = journal_config or JournalConfig()
         self._running = contextlib.ExitStack()
         """What is to be ended, the last started first."""
@@ -130,10 +131,19 @@ class Standalone:
         options = self._options
         self.edge = BinaryEdge(self._node, loop, self._directory.broker_id)
         self.port = await self.edge.open(options.host, options.port, _dialable(options.host))
+        self._introduce()
         metrics = Metrics(self.broker, self.edge, self._checkpointer)
         app = build_app(HealthReport(self._problems, self._facts), metrics.render)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
+
+    def _introduce(self) -> None:
+        about = self._node.about
+        about.broker_id = self._directory.broker_id
+        about.version = VERSION
+        about.url = self.edge.advertised_url
+        about.started_ms = self._clock.wall_us() // 1000
+        about.connections = lambda: len(self.edge.connections)
 
     @property
     def url(self) -> str:
@@ -194,17 +204,6 @@ class Standalone:
                 await done
         except TimeoutError:
             log.warning("the checkpoint takes long; going on without it")
-
-
-def _ledger_config(cache_bytes: int) -> LedgerConfig:
-    """Scale the write-behind bounds with a small cache, so that they stay below it."""
-    config = LedgerConfig(
-        cache_bytes=cache_bytes,
-        flush_bytes=max(MIB, min(32 * MIB, cache_bytes // 4)),
-        dirty_bytes_max=max(MIB, min(64 * MIB, cache_bytes // 2)),
-    )
-    config.check()
-    return config
 
 
 def _dialable(host: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {
     "standalone": "danubius.cli.standalone",
+    "broker": "danubius.cli.standalone",
     "produce": "danubius.cli.produce",
     "consume": "danubius.cli.consume",
     "topics": "danubius.cli.topics",

@@ -1,12 +1,53 @@
-"""`danubius standalone`: one broker in this process, until it is told to stop."""
+"""`danubius standalone` and `danubius broker`: one broker in this process, until it is told to stop.
+
+Both take their settings from a file, the environment and flags; `broker` insists on the file. Of the flags only those
+that were given count: a default shown in the help must not win over a file.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
-from danubius.cli.options import byte_count
+from danubius.cli.options import F, byte_count, name_and_value
+from danubius.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from danubius.app.settings import Given
+
+_PATHS: Final = {
+    "data_dir": "server.data_dir",
+    "host": "server.host",
+    "port": "server.port",
+    "http_port": "server.http_port",
+    "cache_bytes": "ledgers.cache_bytes",
+    "log_level": "logs.level",
+    "log_format": "logs.format",
+}
+
+
+_CONFIG_HELP: Final = "Settings in TOML; SIGHUP reads them again."
+
+
+def _settings_options(command: F) -> F:
+    for option in (
+        click.option(
+            "--print-config", is_flag=True,
+            help="Print all settings, each with where it came from, and end.",
+        ),
+        click.option(
+            "--set", "sets", type=name_and_value, multiple=True, metavar="SECTION.KEY=VALUE",
+            help="Any setting, for example broker.connections_max=500; may be repeated.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -14,6 +55,9 @@ from danubius.cli.options import byte_count
 Examples:
   danubius standalone
   danubius standalone --data-dir ./data --port 7651 --http-port 0
+  danubius standalone --config danubius.toml --set policies.ttl_ms=1h --print-config
+
+Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environment, that over the file.
 """
 )
 @click.option(
@@ -44,36 +88,79 @@ Examples:
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
     help="Lines for people, or JSON for log collectors.",
 )  # fmt: skip
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    envvar="DANUBIUS_CONFIG", show_envvar=True, help=_CONFIG_HELP,
+)  # fmt: skip
+@_settings_options
+@click.pass_context
 def standalone(
-    data_dir: Path,
-    host: str,
-    port: int,
-    http_port: int,
-    cache_bytes: int,
-    log_level: str,
-    log_format: str,
+    context: click.Context,
+    config: Path | None,
+    sets: Sequence[tuple[str, str]],
+    print_config: bool,
+    **_flags: object,
 ) -> int:
-    """Run one broker with zero configuration.
+    """Run one broker; no configuration is needed.
 
     It prints one line when it is ready, and stops cleanly on Ctrl-C or SIGTERM.
     """  # \b belongs to the epilog
+    return _run(context, config, sets, print_config=print_config)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  danubius broker --config danubius.toml
+  danubius broker --config danubius.toml --print-config
+  kill -HUP PID        the file is read again; what needs a restart is named in the log
+"""
+)
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", required=True,
+    envvar="DANUBIUS_CONFIG", show_envvar=True, help=_CONFIG_HELP,
+)  # fmt: skip
+@_settings_options
+@click.pass_context
+def broker(
+    context: click.Context,
+    config: Path,
+    sets: Sequence[tuple[str, str]],
+    print_config: bool,
+) -> int:
+    """Run a broker as a file says."""  # \b belongs to the epilog
+    return _run(context, config, sets, print_config=print_config)
+
+
+def _run(
+    context: click.Context,
+    config: Path | None,
+    sets: Sequence[tuple[str, str]],
+    *,
+    print_config: bool,
+) -> int:
     try:
-        from danubius.app.main import run_standalone
-        from danubius.app.options import StandaloneOptions
+        from danubius.app.main import run_settings
+        from danubius.app.settings import Given, Sources, load, render
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("danubius"):
             raise
         raise click.UsageError(
             f"the broker needs {missing.name}: pip install 'danubius[broker]'"
         ) from missing
-    return run_standalone(
-        StandaloneOptions(
-            data_dir=data_dir,
-            host=host,
-            port=port,
-            http_port=http_port,
-            cache_bytes=cache_bytes,
-            log_level=log_level,
-            log_format=log_format,
-        )
-    )
+    flags: list[Given] = [
+        Given(path, str(value) if isinstance(value, Path) else value, f"--{name.replace('_', '-')}")
+        for name, path in _PATHS.items()
+        if (value := context.params.get(name)) is not None
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    flags += [Given(path, value, f"--set {path}") for path, value in sets]
+    sources = Sources(config, os.environ, flags)
+    try:
+        loaded = load(sources)
+    except InvalidArgument as error:
+        raise click.UsageError(error.message) from error
+    if print_config:
+        click.echo(render(loaded), nl=False)
+        return 0
+    return run_settings(sources, loaded)

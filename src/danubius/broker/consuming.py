@@ -28,9 +28,12 @@ class ConsumerHandle:
         "_on_ended",
         "_peer",
         "ack_timeout_ns",
+        "acked",
         "consumer_id",
         "delivered",
+        "delivered_bytes",
         "is_active",
+        "nacked",
         "name",
         "redelivered",
         "since_ms",
@@ -61,6 +64,9 @@ class ConsumerHandle:
         self.is_active = True
         self.since_ms = broker.clock.wall_us() // 1000
         self.delivered = 0
+        self.delivered_bytes = 0
+        self.acked = 0
+        self.nacked = 0
         self.redelivered = 0
         """Of those delivered: not for the first time."""
 
@@ -93,15 +99,20 @@ class ConsumerHandle:
         self.subscription.pump.set_writable(self.consumer_id, is_writable)
 
     def ack(self, ranges: list[tuple[int, int]]) -> None:
-        assert self.subscription.pump is not None
-        self.subscription.pump.acked(ranges)
+        subscription = self.subscription
+        assert subscription.pump is not None
+        before = subscription.acked
+        subscription.pump.acked(ranges)
+        self.acked += subscription.acked - before
 
     def nack(self, ranges: list[tuple[int, int]], delay_ms: int) -> None:
         subscription = self.subscription
         pump = subscription.pump
         assert pump is not None
         # A peer may name anything: no more can have come back than is out.
-        subscription.nacked += min(sum(end - first for first, end in ranges), pump.unacked)
+        count = min(sum(end - first for first, end in ranges), pump.unacked)
+        subscription.nacked += count
+        self.nacked += count
         pump.nacked(self.consumer_id, ranges, delay_ms * 1_000_000)
 
     # ------------------------------------------------------------ the pump's side
@@ -114,12 +125,16 @@ class ConsumerHandle:
         redelivery_count: int,
         buffers: Sequence[Buffer],
     ) -> None:
+        size = sum(map(len, buffers))
+        subscription = self.subscription
         self.delivered += messages
-        self.subscription.delivered += messages
+        self.delivered_bytes += size
+        subscription.delivered += messages
+        subscription.delivered_bytes += size
         if redelivery_count:
             self.redelivered += messages
-            self.subscription.redelivered += messages
-        self._broker.count_delivered(messages, sum(map(len, buffers)))
+            subscription.redelivered += messages
+        self._broker.count_delivered(messages, size)
         self._peer.send(Deliver(self._handle, first, end, messages, redelivery_count), 0, buffers)
 
     def active_changed(self, is_active: bool) -> None:

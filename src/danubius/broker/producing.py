@@ -36,7 +36,17 @@ ONE_RECORD_BYTES_MAX: Final = 128
 class ProducerHandle:
     """One open producer of one connection."""
 
-    __slots__ = ("_broker", "_handle", "_on_ended", "_peer", "producer", "topic")
+    __slots__ = (
+        "_broker",
+        "_handle",
+        "_on_ended",
+        "_peer",
+        "producer",
+        "published_bytes",
+        "published_messages",
+        "since_ms",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -53,6 +63,13 @@ class ProducerHandle:
         self._on_ended = on_ended
         self.topic = topic
         self.producer = producer
+        self.since_ms = broker.clock.wall_us() // 1000
+        self.published_messages = 0
+        self.published_bytes = 0
+
+    @property
+    def address(self) -> str:
+        return self._peer.address
 
     def attach(self) -> ProducerOpened:
         """Become the one producer of this name; an older one is ended."""
@@ -89,6 +106,8 @@ class ProducerHandle:
         header = topic.pipeline.publish(
             batch, self.producer, functools.partial(self._answer, correlation_id)
         )
+        self.published_messages += header.count
+        self.published_bytes += header.length
         broker.messages_in += header.count
         broker.bytes_in += header.length
 
@@ -155,7 +174,7 @@ def open_producer(
 
 def _check_topic(topic: Topic, command: OpenProducer) -> None:
     if topic.gate is not None:
-        topic.gate.check_open(topic)
+        topic.gate.check_open(topic, len(topic.attached))
     if topic.spec.dispatch is not command.spec.dispatch:
         raise TopicExists(
             f"topic {topic.name} is {topic.spec.dispatch.value}, the producer asked for "

@@ -344,6 +344,36 @@ class ManagedLedger:
         else:
             on_done(result)
 
+    def time_near(self, offset: int) -> int:
+        """About when the message at an offset was published, in microseconds since 1970; reads nothing."""
+        tail = self._tail
+        if tail and tail[0].first <= offset < self._end:
+            at = bisect_right(tail, offset, key=_first_of) - 1
+            before_us = tail[at - 1].last_time_us if at else tail[at].ledger.first_time_us
+            first, end, last_us = tail[at].first, tail[at].end, tail[at].last_time_us
+        elif self._ledgers and offset < self._end:
+            at = max(0, bisect_right(self._ledgers, offset, key=_base_of) - 1)
+            ledger = self._ledgers[at]
+            before_us, last_us = ledger.first_time_us, ledger.last_time_us
+            first, end = ledger.base_offset, ledger.end_offset
+        else:
+            return self._ledgers[-1].last_time_us if self._ledgers else 0
+        before_us = min(before_us, last_us)
+        passed = max(0, offset - first)
+        return before_us + (last_us - before_us) * passed // max(1, end - first - 1)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes are stored from an offset on; those of a ledger count as if spread evenly."""
+        size = 0
+        for ledger in reversed(self._ledgers):
+            messages = ledger.end_offset - ledger.base_offset
+            if ledger.base_offset >= offset or not messages:
+                size += ledger.data_bytes
+                continue
+            size += ledger.data_bytes * max(0, ledger.end_offset - offset) // messages
+            break
+        return size
+
     # ------------------------------------------------------------ letting go
 
     def plan_trim(self, floor: int, retention: Retention, now_ms: int) -> int:

@@ -106,6 +106,9 @@ class KeyedWindow:
     def in_flight(self) -> int:
         return self._flying_count
 
+    def in_flight_of(self, consumer_id: int) -> int:
+        return len(self._flying.get(consumer_id, ()))
+
     @property
     def next_due_ns(self) -> int | None:
         due_ns = min(self._due_ns.values(), default=None)

@@ -145,6 +145,20 @@ class SubscriptionCore:
         return self._window.in_flight
 
     @property
+    def waiting(self) -> int:
+        """Messages that were delivered, or taken for a key, and wait to go out."""
+        return self._window.open_messages - self._window.in_flight
+
+    def unacked_of(self, consumer_id: int) -> int:
+        """Messages that one consumer has; not for hot paths."""
+        return self._window.in_flight_of(consumer_id)
+
+    def credit_of(self, consumer_id: int) -> tuple[int, int]:
+        """Messages and bytes that a consumer would take now."""
+        consumer = self._consumers.get(consumer_id)
+        return (consumer.messages, max(0, consumer.bytes)) if consumer is not None else (0, 0)
+
+    @property
     def consumer_names(self) -> list[str]:
         return [one.name for one in self._consumers.values()]
 

@@ -56,6 +56,10 @@ class Window(Protocol):
         """Messages that consumers have and have not acknowledged."""
         ...
 
+    def in_flight_of(self, consumer_id: int) -> int:
+        """Messages that this consumer has and has not acknowledged; looks at all that are in flight."""
+        ...
+
     @property
     def next_due_ns(self) -> int | None:
         """Nothing falls due before this."""
@@ -113,6 +117,13 @@ class RunWindow:
     @property
     def in_flight(self) -> int:
         return self._flights.count
+
+    def in_flight_of(self, consumer_id: int) -> int:
+        return sum(
+            one.end - one.first
+            for one in self._flights.ranges
+            if one.value.consumer_id == consumer_id
+        )
 
     @property
     def next_due_ns(self) -> int | None:

@@ -27,8 +27,8 @@ DEFAULT_POLICIES: Final = Effective()
 class TopicGate(Protocol):
     """The limits of a topic that has some. Each check says no by raising."""
 
-    def check_open(self, topic: Topic) -> None:
-        """One more producer asks to attach."""
+    def check_open(self, topic: Topic, others: int) -> None:
+        """One more producer asks to attach; so many others are there or on their way."""
         ...
 
     def check_subscribe(self, topic: Topic, subscription: Subscription | None) -> None:
@@ -36,7 +36,14 @@ class TopicGate(Protocol):
         ...
 
     def admit(self, count: int, size: int, now_ns: int) -> int:
-        """A batch asks to be stored. How long, in ns, its answer has to wait."""
+        """A batch of `size` bytes asks to be stored, and counts from here on. How long, in ns, its answer has to wait.
+
+        Raises MessageTooLarge, Throttled or QuotaExceeded, and nothing was counted.
+        """
+        ...
+
+    def give_back(self, count: int, size: int) -> None:
+        """What `admit` let in was not stored after all."""
         ...
 
 

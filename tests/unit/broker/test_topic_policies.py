@@ -95,14 +95,17 @@ async def test_retention_goes_by_the_policies_of_the_moment(
 class Full:
     """A gate that lets nobody in."""
 
-    def check_open(self, topic: Topic) -> None:
-        raise LimitReached(f"{topic.name} has its producers")
+    def check_open(self, topic: Topic, others: int) -> None:
+        raise LimitReached(f"{topic.name} has its producers: {others}")
 
     def check_subscribe(self, topic: Topic, subscription: Subscription | None) -> None:
         raise LimitReached(f"{topic.name} has its consumers: {subscription}")
 
     def admit(self, count: int, size: int, now_ns: int) -> int:
         raise AssertionError((count, size, now_ns))
+
+    def give_back(self, count: int, size: int) -> None:
+        raise AssertionError((count, size))
 
 
 async def test_a_gate_is_asked_before_anyone_comes_in(bench: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from danubius.broker import description
+from danubius.broker import description, namespaces, topics
 from danubius.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ADMIN: Final[Mapping[type, Action]] = {
     **description.ADMIN,
+    **namespaces.ADMIN,
+    **topics.ADMIN,
 }
 
 

@@ -21,6 +21,7 @@ from danubius.broker.events import (
     encode_event,
 )
 from danubius.broker.pressure import PublishPressure
+from danubius.broker.spaces import Spaces
 from danubius.broker.subscription import Subscription
 from danubius.broker.ticks import Ticks
 from danubius.broker.tokens import EventToken
@@ -40,6 +41,7 @@ from danubius.model.ids import (
     namespace_of,
     parse_topic_name,
 )
+from danubius.model.partitions import partitioned_error
 from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
@@ -93,6 +95,7 @@ class Broker:
         """All of them, also those that have no name of their own."""
         self.namespaces: dict[str, NamespaceState] = {}
         self.partitioned: dict[TopicName, PartitionedState] = {}
+        self.spaces = Spaces()
         self.committed_transactions = CommittedIds()
         self._next_consumer_id = 1
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
@@ -174,6 +177,8 @@ class Broker:
     def topic(self, name: str) -> Topic:
         topic = self.topic_or_none(name)
         if topic is None:
+            if (known := self.partitioned.get(TopicName(name))) is not None:
+                raise partitioned_error(known.name, known.partitions)
             raise TopicNotFound(
                 f"topic {name} does not exist; a producer creates it, or `danubius topics create {name}`"
             )
@@ -214,6 +219,7 @@ class Broker:
         self.apply_policies(topic)
         if not topic.parent:
             self.topics[name] = topic
+            self.spaces.add(name)
         self.topics_by_id[topic_id] = topic
         return topic
 
@@ -221,6 +227,7 @@ class Broker:
         """Take a deleted topic down and free what it held."""
         if not topic.parent:
             del self.topics[topic.name]
+            self.spaces.remove(topic.name)
         del self.topics_by_id[topic.id]
         self._touched.pop(topic, None)
         topic.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.topics import create_topic
+from danubius.broker.topics import create_missing
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -169,7 +169,7 @@ def open_producer(
     if existing is not None:
         with_topic(existing)
     else:
-        create_topic(broker, command.topic, command.spec, exist_ok=True, on_done=created)
+        create_missing(broker, command.topic, command.spec, created)
 
 
 def _check_topic(topic: Topic, command: OpenProducer) -> None:

@@ -17,8 +17,10 @@ from danubius.broker.events import (
     TopicRemoved,
 )
 from danubius.broker.snapshot import BrokerSnapshot, NamespaceState, PartitionedState, TopicState
+from danubius.broker.spaces import BUILT_IN
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import TopicId, TopicName
+from danubius.model.policy import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,13 @@ def restore_spaces(broker: Broker, snapshot: BrokerSnapshot) -> None:
     broker.partitioned = {TopicName(state.name): state for state in snapshot.partitioned}
     for first, end in snapshot.committed:
         broker.committed_transactions.add(first, end)
+
+
+def adopt_namespaces(broker: Broker) -> None:
+    """When all is recovered: topics of older versions are in namespaces that nobody ever wrote down."""
+    for name in broker.spaces.namespaces:
+        if name not in BUILT_IN:
+            broker.namespaces.setdefault(name, NamespaceState(name, Policies(), 0))
 
 
 def restore_topic(broker: Broker, state: TopicState) -> Topic:
@@ -77,7 +86,9 @@ def _delay_advanced(broker: Broker, fact: DelayAdvanced) -> None:
 
 
 def _namespace_created(broker: Broker, fact: NamespaceCreated) -> None:
-    broker.namespaces[fact.name] = NamespaceState(fact.name, fact.policies, fact.created_ms)
+    # Two first topics may have been made in it at once, or one while an operator made it: the first fact stands.
+    state = NamespaceState(fact.name, fact.policies, fact.created_ms)
+    broker.namespaces.setdefault(fact.name, state)
 
 
 def _namespace_changed(broker: Broker, fact: NamespaceChanged) -> None:

@@ -1,4 +1,4 @@
-"""Topics come and go: created, deleted, listed.
+"""Topics come and go: created, changed, deleted, listed.
 
 A topic is hosted from the commit of its creation to the commit of its removal, and never in between.
 """
@@ -8,21 +8,42 @@ from __future__ import annotations
 import bisect
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from danubius.broker.events import TopicCreated, TopicRemoved
-from danubius.errors import DanubiusError, TopicExists
+from danubius.broker.changes import commit_facts, remove_topics
+from danubius.broker.description import describe_target
+from danubius.broker.events import TopicChanged, TopicCreated
+from danubius.broker.namespaces import namespace_facts, namespace_policies
+from danubius.broker.partitions import (
+    check_free,
+    create_partitioned,
+    delete_partitioned,
+    update_partitioned,
+    when_settled,
+    whole_of,
+)
+from danubius.broker.targets import find_target
+from danubius.errors import DanubiusError, InvalidArgument, TopicExists, TopicNotFound
+from danubius.model import admin, admin_replies
 from danubius.model.ids import namespace_of, parse_topic_name
+from danubius.model.partitions import base_of, partitioned_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from danubius.broker.broker import Broker
+    from danubius.broker.node import Node
     from danubius.broker.topic import Topic
     from danubius.model.ids import TopicName
+    from danubius.model.policy import Policies
     from danubius.model.topic import TopicSpec
 
+    OnDone = Callable[[DanubiusError | None], None]
+    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
+
 log = logging.getLogger(__name__)
+
+# ---------------------------------------------------------------- create
 
 
 def create_topic(
@@ -50,21 +71,82 @@ def create_topic(
             )
         )
         return
+    again = functools.partial(create_topic, broker, text, spec, exist_ok=exist_ok, on_done=on_done)
+    if when_settled(broker, name, again, on_done):
+        return
+    known = broker.partitioned.get(name)
+    if known is not None:
+        raise partitioned_error(name, known.partitions)
+    check_free(broker, name)
+    facts = namespace_facts(broker, namespace_of(name))
     broker.creating[name] = [on_done]
-    created_ms = broker.clock.wall_us() // 1000
-    event = TopicCreated(broker.draw_id(), name, spec, created_ms)
+    created = TopicCreated(broker.draw_id(), name, spec, broker.clock.wall_us() // 1000)
+    if facts:
+        commit_facts(broker, [*facts, created], functools.partial(_created, broker, created))
+        return
     broker.journal_event(
-        event.topic_id,
-        event,
-        functools.partial(_created, broker, event),
+        created.topic_id,
+        created,
+        functools.partial(_host, broker, created),
         functools.partial(_finish_creating, broker, name),
     )
 
 
-def _created(broker: Broker, event: TopicCreated) -> None:
-    topic = broker.host(event, [], 0)
-    log.info("topic created", extra={"topic": topic.name, "dispatch": topic.spec.dispatch.value})
-    _finish_creating(broker, topic.name, topic)
+def create_missing(
+    broker: Broker,
+    text: str,
+    spec: TopicSpec,
+    on_done: Callable[[Topic | DanubiusError], None],
+) -> None:
+    """A producer opens a topic that is not there: create it, if and as its namespace says."""
+    name = parse_topic_name(text)
+    again = functools.partial(create_missing, broker, text, spec, on_done)
+    if when_settled(broker, name, again, on_done):
+        return
+    is_new = not (name in broker.topics or name in broker.creating or name in broker.partitioned)
+    if not is_new:
+        create_topic(broker, text, spec, exist_ok=True, on_done=on_done)
+        return
+    check_free(broker, name)
+    space = namespace_of(name)
+    policies = namespace_policies(broker, space)
+    if not policies.auto_create:
+        raise TopicNotFound(
+            f"topic {name} does not exist, and auto-creation is off in namespace {space!r}; "
+            f"`danubius topics create {name}` creates it"
+        )
+    found = base_of(name)
+    if found is not None:
+        # Most likely {base} was deleted while this producer was away; its partitions must not come back one by one.
+        raise TopicNotFound(
+            f"topic {name} would be a partition of {found[0]}, which does not exist; create that with partitions, or "
+            f"`danubius topics create {name}` if you want a plain topic of this name"
+        )
+    if not policies.auto_partitions:
+        create_topic(broker, text, spec, exist_ok=True, on_done=on_done)
+        return
+
+    def partitioned(error: DanubiusError | None) -> None:
+        # The client looks again, and opens the partitions.
+        on_done(error or partitioned_error(name, policies.auto_partitions))
+
+    create_partitioned(
+        broker, text, spec, policies.auto_partitions, exist_ok=True, on_done=partitioned
+    )
+
+
+def _host(broker: Broker, created: TopicCreated) -> None:
+    broker.host(created, [], 0)
+    _created(broker, created, None)
+
+
+def _created(broker: Broker, created: TopicCreated, error: DanubiusError | None) -> None:
+    name = parse_topic_name(created.name)
+    if error is not None:
+        _finish_creating(broker, name, error)
+        return
+    log.info("topic created", extra={"topic": name, "dispatch": created.spec.dispatch.value})
+    _finish_creating(broker, name, broker.topics[name])
 
 
 def _finish_creating(broker: Broker, name: TopicName, result: Topic | DanubiusError) -> None:
@@ -80,28 +162,128 @@ def _accept_existing(topic: Topic, spec: TopicSpec, *, exist_ok: bool) -> Topic 
     return topic
 
 
-def delete_topic(
-    broker: Broker, text: str, on_done: Callable[[DanubiusError | None], None]
-) -> None:
-    """Delete a topic; it takes nothing more from here on, and is gone once that is durable."""
-    topic = broker.topic(text)
-    topic.is_deleting = True
+# ---------------------------------------------------------------- change, delete
 
-    def failed(error: DanubiusError) -> None:
-        topic.is_deleting = False
+
+def update_topic(
+    broker: Broker, text: str, change: Policies, partitions: int | None, on_done: OnDone
+) -> None:
+    """Change a topic's own policies; of a partitioned one also the number of partitions."""
+    name = parse_topic_name(text)
+    _check_whole(broker, name, "change")
+    if (
+        partitions is not None
+        or name in broker.partitioned
+        or broker.spaces.changing_around(name) is not None
+    ):
+        update_partitioned(broker, name, change, partitions, on_done)
+        return
+    topic = broker.topic(name)
+    change.check()
+    # Changes that were appended and are not durable yet come before this one.
+    planned = broker.spaces.planned
+    own = topic.own_policies
+    before = planned.get(name, own if own is not None else topic.spec.layer())
+    layer = planned[name] = before.patched(change)
+
+    def done(error: DanubiusError | None) -> None:
+        if error is not None or planned.get(name) is layer:
+            planned.pop(name, None)
         on_done(error)
 
-    def committed() -> None:
-        broker.unhost(topic)
-        log.info("topic deleted", extra={"topic": topic.name})
-        on_done(None)
+    commit_facts(broker, [TopicChanged(topic.id, layer)], done)
 
-    broker.journal_event(topic.id, TopicRemoved(topic.id), committed, failed)
+
+def delete_topic(broker: Broker, text: str, on_done: OnDone) -> None:
+    """Delete a topic; it takes nothing more from here on, and is gone once that is durable."""
+    name = parse_topic_name(text)
+    again = functools.partial(delete_topic, broker, text, on_done)
+    if when_settled(broker, name, again, on_done):
+        return
+    _check_whole(broker, name, "delete")
+    if name in broker.partitioned:
+        delete_partitioned(broker, name, on_done)
+    else:
+        remove_topics(broker, [broker.topic(name)], [], [], on_done)
+
+
+def _check_whole(broker: Broker, name: TopicName, deed: str) -> None:
+    known = whole_of(broker, name)
+    if known is not None:
+        raise InvalidArgument(
+            f"topic {name} is a partition of {known.name}: {deed} {known.name} as a whole"
+        )
+
+
+# ---------------------------------------------------------------- list
 
 
 def list_topics(broker: Broker, namespace: str, after: str, limit: int) -> tuple[list[Topic], bool]:
     """One page in order of name, and whether there is more."""
-    names = sorted(n for n in broker.topics if not namespace or namespace_of(n) == namespace)
-    start = bisect.bisect_right(names, after)
-    page = names[start : start + limit]
-    return [broker.topics[name] for name in page], start + limit < len(names)
+    page: list[Topic] = []
+    for name in _names_after(broker, namespace, after):
+        if len(page) == limit:
+            return page, True
+        page.append(broker.topics[name])
+    return page, False
+
+
+def _names_after(broker: Broker, namespace: str, after: str) -> Iterator[TopicName]:
+    spaces = broker.spaces
+    # In the order of the whole names: '/a-b/t' comes before '/a/t'.
+    order = [namespace] if namespace else sorted(spaces.namespaces, key=lambda n: f"/{n}/")
+    for space in order:
+        names = spaces.names(space)
+        yield from names[bisect.bisect_right(names, after) :]
+
+
+# ---------------------------------------------------------------- what operators ask for
+
+
+def _describing(node: Node, text: str, on_reply: OnReply) -> OnDone:
+    """Answer a change with the topic as it is then."""
+
+    def done(error: DanubiusError | None) -> None:
+        on_reply(describe() if error is None else error)
+
+    def describe() -> admin_replies.AdminReply | DanubiusError:
+        try:
+            return describe_target(find_target(node.broker, text))
+        except DanubiusError as gone:
+            return gone
+
+    return done
+
+
+def _create(node: Node, request: admin.CreateTopic, on_reply: OnReply) -> None:
+    text, spec, exist_ok = request.topic, request.spec, request.exist_ok
+    done = _describing(node, text, on_reply)
+    if request.partitions:
+        create_partitioned(
+            node.broker, text, spec, request.partitions, exist_ok=exist_ok, on_done=done
+        )
+        return
+
+    def created(result: Topic | DanubiusError) -> None:
+        done(result if isinstance(result, DanubiusError) else None)
+
+    create_topic(node.broker, text, spec, exist_ok=exist_ok, on_done=created)
+
+
+def _update(node: Node, request: admin.UpdateTopic, on_reply: OnReply) -> None:
+    done = _describing(node, request.topic, on_reply)
+    update_topic(node.broker, request.topic, request.policies, request.partitions, done)
+
+
+def _delete(node: Node, request: admin.DeleteTopic, on_reply: OnReply) -> None:
+    def done(error: DanubiusError | None) -> None:
+        on_reply(admin_replies.Done() if error is None else error)
+
+    delete_topic(node.broker, request.topic, done)
+
+
+ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {
+    admin.CreateTopic: _create,
+    admin.UpdateTopic: _update,
+    admin.DeleteTopic: _delete,
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from danubius.errors import TopicExists
 from danubius.model.ids import TopicName
 
 _PARTITION = re.compile(r"(?P<base>.+)-part-(?P<index>0|[1-9][0-9]{0,5})\Z")
@@ -45,3 +46,11 @@ def fnv1a64(key: bytes) -> int:
 def route(key: bytes, partitions: int) -> int:
     """The partition of a key."""
     return fnv1a64(key) % partitions
+
+
+def partitioned_error(base: str, partitions: int) -> TopicExists:
+    """For those who take a partitioned topic for a plain one: clients that do not know of partitions."""
+    last = f" to -part-{partitions - 1}" if partitions > 1 else ""
+    return TopicExists(
+        f"topic {base} is partitioned into {partitions}: use {base}-part-0{last}, or a newer client"
+    )

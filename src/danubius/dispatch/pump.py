@@ -14,11 +14,16 @@ from danubius.dispatch.chunk import ChunkCutter
 from danubius.dispatch.core.effects import (
     AckAdvanced,
     ActiveChanged,
+    Blocked,
+    Condemned,
+    Counted,
     Deliver,
+    Discarded,
     Dropped,
     Effect,
     Read,
     Replaced,
+    TimedOut,
     WakeAt,
 )
 from danubius.dispatch.core.events import (
@@ -30,8 +35,10 @@ from danubius.dispatch.core.events import (
     Event,
     LogExtended,
     Nacked,
+    PolicyChanged,
     ReadCompleted,
     ReadFailed,
+    Released,
     Ticked,
     WritableChanged,
 )
@@ -40,6 +47,8 @@ from danubius.errors import ConsumerReplaced, DanubiusError, LedgerDamaged, Offs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.ack.core.failure import FailureRule
+    from danubius.ack.core.ranges import Segment
     from danubius.dispatch.chunk import Buffer, Chunk
     from danubius.dispatch.core.subscription import SubscriptionCore
 
@@ -59,6 +68,28 @@ class Log(Protocol):
     ) -> None:
         """Find whole batches from `first` on; may answer before it returns."""
         ...
+
+
+class FailureSink(Protocol):
+    """Who is told what becomes of messages that were not acknowledged. Must not call the pump before it returns."""
+
+    def settled(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """These were acknowledged by what is in the journal already."""
+        ...
+
+    def timed_out(self, count: int) -> None: ...
+
+    def counted(self, segments: Sequence[Segment[int]]) -> None:
+        """So often have messages failed: make it durable."""
+        ...
+
+    def condemned(self, count: int, reason: str) -> None:
+        """Move what the core calls condemned to the dead-letter topic."""
+        ...
+
+    def blocked(self, count: int, reason: str) -> None: ...
+
+    def discarded(self, count: int, reason: str) -> None: ...
 
 
 class Outlet(Protocol):
@@ -95,6 +126,7 @@ class Pump:
         "_chunk",
         "_core",
         "_events",
+        "_failures",
         "_is_closed",
         "_is_running",
         "_log",
@@ -107,7 +139,7 @@ class Pump:
         "_turn",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that it acts on
         self,
         core: SubscriptionCore,
         log: Log,
@@ -116,6 +148,7 @@ class Pump:
         call_at: Callable[[int, Callable[[], None]], Timer],
         on_acked: Callable[[list[tuple[int, int]]], None],
         on_dropped: Callable[[int], None],
+        failures: FailureSink | None = None,
     ) -> None:
         self._core = core
         self._log = log
@@ -123,6 +156,7 @@ class Pump:
         self._call_at = call_at
         self._on_acked = on_acked
         self._on_dropped = on_dropped
+        self._failures = failures
         self._outlets: dict[int, Outlet] = {}
         self._skippers: set[int] = set()
         """Consumers that chose to go on behind a damaged range, instead of being ended with an error."""
@@ -180,9 +214,10 @@ class Pump:
         self._run()
         return self._core.is_active(consumer_id)
 
-    def leave(self, consumer_id: int) -> None:
+    def leave(self, consumer_id: int, *, is_clean: bool = False) -> None:
+        """A consumer has gone; with `is_clean`, what it had in flight does not count as failed."""
         if self._forget(consumer_id) is not None:
-            self._submit(ConsumerLeft(consumer_id))
+            self._submit(ConsumerLeft(consumer_id, is_clean))
 
     def grant(self, consumer_id: int, messages: int, size: int) -> None:
         self._submit(CreditGranted(consumer_id, messages, size))
@@ -193,13 +228,26 @@ class Pump:
     def extended(self, end: int) -> None:
         self._submit(LogExtended(end))
 
-    def acked(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self._submit(Acked(ranges))
+    def acked(self, ranges: Sequence[tuple[int, int]], *, is_durable: bool = False) -> None:
+        self._submit(Acked(ranges, is_durable))
 
     def nacked(
-        self, consumer_id: int, ranges: Sequence[tuple[int, int]], delay_ns: int = 0
+        self,
+        consumer_id: int,
+        ranges: Sequence[tuple[int, int]],
+        delay_ns: int = 0,
+        reason: str = "",
     ) -> None:
-        self._submit(Nacked(consumer_id, ranges, delay_ns))
+        self._submit(Nacked(consumer_id, ranges, delay_ns, reason))
+
+    def set_rule(self, rule: FailureRule) -> None:
+        """Another failure policy holds."""
+        if rule is not self._core.rule:
+            self._submit(PolicyChanged(rule))
+
+    def release(self) -> None:
+        """Deliver again what failed too often."""
+        self._submit(Released())
 
     def close(self, error: DanubiusError | None = None) -> None:
         """Stop for good. With an error, every consumer that is left is ended with it."""
@@ -255,7 +303,7 @@ class Pump:
                 return
             self._perform(effect)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: Effect) -> None:  # noqa: C901, PLR0912  a table
         match effect:
             case Deliver():
                 self._deliver(effect)
@@ -263,7 +311,10 @@ class Pump:
                 self._asked = effect
                 self._log.read(effect.first, effect.bytes_max, self._on_read)
             case AckAdvanced(ranges=ranges):
-                self._on_acked(list(ranges))
+                if effect.is_durable and self._failures is not None:
+                    self._failures.settled(ranges)
+                else:
+                    self._on_acked(list(ranges))
             case WakeAt(now_ns=now_ns):
                 if self._timer is not None:
                     self._timer.cancel()
@@ -275,6 +326,9 @@ class Pump:
                 self._on_dropped(count)
             case Replaced(consumer_id=consumer_id):
                 self._end(consumer_id, ConsumerReplaced("a consumer of the same name joined"))
+            case TimedOut() | Counted() | Condemned() | Blocked() | Discarded():
+                if self._failures is not None:
+                    _tell(self._failures, effect)
             case _:
                 assert_never(effect)
 
@@ -326,7 +380,7 @@ class Pump:
         ended = [one for one in self._outlets if one not in self._skippers]
         outlets = [self._outlets.pop(one) for one in ended]
         for consumer_id in ended:
-            self._submit(ConsumerLeft(consumer_id))
+            self._submit(ConsumerLeft(consumer_id, is_clean=True))
         self._submit(ReadCompleted(end, end, 0) if self._outlets else ReadFailed())
         for outlet in outlets:
             outlet.closed(error)
@@ -340,3 +394,17 @@ class Pump:
     def _forget(self, consumer_id: int) -> Outlet | None:
         self._skippers.discard(consumer_id)
         return self._outlets.pop(consumer_id, None)
+
+
+def _tell(sink: FailureSink, effect: TimedOut | Counted | Condemned | Blocked | Discarded) -> None:
+    match effect:
+        case TimedOut(count=count):
+            sink.timed_out(count)
+        case Counted(segments=segments):
+            sink.counted(segments)
+        case Condemned(count=count, reason=reason):
+            sink.condemned(count, reason)
+        case Blocked(count=count, reason=reason):
+            sink.blocked(count, reason)
+        case Discarded(count=count, reason=reason):
+            sink.discarded(count, reason)

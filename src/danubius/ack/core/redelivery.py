@@ -11,7 +11,7 @@ from danubius.ack.core.deadlines import Deadlines
 from danubius.ack.core.ranges import RangeMap, Segment, merge_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from danubius.ack.core.ranges import Range
 
@@ -51,11 +51,13 @@ class Redelivery:
 
     def add_delayed(self, segments: Sequence[Segment[int]], due_ns: int) -> None:
         """Let rising ranges, with their attempts, come again at a time to come."""
-        self.delayed.put_all(
-            [Segment(one.first, one.end, Delayed(due_ns, one.value)) for one in segments]
-        )
+        self.add_due([Segment(one.first, one.end, Delayed(due_ns, one.value)) for one in segments])
+
+    def add_due(self, segments: Sequence[Segment[Delayed]]) -> None:
+        """Let rising ranges come again, each at its own time."""
+        self.delayed.put_all(segments)
         for one in segments:
-            self._deadlines.push(due_ns, one.first, one.end)
+            self._deadlines.push(one.value.due_ns, one.first, one.end)
         if self._deadlines.is_bloated(len(self.delayed)):
             self._deadlines.compact((one.value.due_ns, one.first, one.end) for one in self.delayed)
 
@@ -69,6 +71,14 @@ class Redelivery:
         ]
         self.delayed.cut_all([(one.first, one.end) for one in due])
         self.ready.put_all([Segment(one.first, one.end, one.value.attempts) for one in due])
+
+    def take_exhausted(self, is_exhausted: Callable[[int], bool]) -> list[Segment[int]]:
+        """Take out what was delivered too often, ready or not, in the order of offsets."""
+        ready = self.ready.take([is_exhausted(attempts) for attempts in self.ready.values()])
+        delayed = self.delayed.take([is_exhausted(one.attempts) for one in self.delayed.values()])
+        return sorted(
+            [*ready, *(Segment(one.first, one.end, one.value.attempts) for one in delayed)]
+        )
 
     def take_ready(self, first: int, end: int) -> None:
         """What is ready of a range was delivered."""

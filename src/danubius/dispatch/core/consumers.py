@@ -6,15 +6,29 @@ from __future__ import annotations
 class Consumer:
     """Invariant: `messages` is never negative; `bytes` may be, by one delivery."""
 
-    __slots__ = ("ack_timeout_ns", "bytes", "consumer_id", "is_writable", "messages", "name")
+    __slots__ = (
+        "_own_timeout_ns",
+        "ack_timeout_ns",
+        "bytes",
+        "consumer_id",
+        "is_writable",
+        "messages",
+        "name",
+    )
 
     def __init__(self, consumer_id: int, name: str, ack_timeout_ns: int) -> None:
         self.consumer_id = consumer_id
         self.name = name
+        self._own_timeout_ns = ack_timeout_ns
         self.ack_timeout_ns = ack_timeout_ns
+        """Its own, or else what the failure policy says; of deliveries to come."""
         self.messages = 0
         self.bytes = 0
         self.is_writable = True
+
+    def obey(self, ack_timeout_ns: int) -> None:
+        """The failure policy's time-out holds for a consumer that has none of its own."""
+        self.ack_timeout_ns = self._own_timeout_ns or ack_timeout_ns
 
     @property
     def has_room(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from danubius.ack.core.ranges import Segment
+
 
 class Read(msgspec.Struct, frozen=True, gc=False):
     """Read whole batches from `first` on; answered by ReadCompleted or ReadFailed.
@@ -38,6 +40,8 @@ class AckAdvanced(msgspec.Struct, frozen=True, gc=False):
     """These ranges are acknowledged and were not before: make it durable."""
 
     ranges: Sequence[tuple[int, int]]
+    is_durable: bool = False
+    """Whether it is already."""
 
 
 class WakeAt(msgspec.Struct, frozen=True, gc=False):
@@ -65,4 +69,50 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     count: int
 
 
-Effect = Read | Deliver | AckAdvanced | WakeAt | ActiveChanged | Replaced | Dropped
+class TimedOut(msgspec.Struct, frozen=True, gc=False):
+    """Messages were not acknowledged in time; they come again, or failed too often."""
+
+    count: int
+
+
+class Counted(msgspec.Struct, frozen=True, gc=False):
+    """So often have these messages failed by now: make it durable, after what was acknowledged."""
+
+    segments: Sequence[Segment[int]]
+
+
+class Condemned(msgspec.Struct, frozen=True, gc=False):
+    """Messages failed too often: move those that `condemned` of the core names to the dead-letter topic."""
+
+    count: int
+    reason: str
+
+
+class Blocked(msgspec.Struct, frozen=True, gc=False):
+    """Messages failed too often: what is behind them waits for an operator."""
+
+    count: int
+    reason: str
+
+
+class Discarded(msgspec.Struct, frozen=True, gc=False):
+    """Messages failed too often and count as acknowledged."""
+
+    count: int
+    reason: str
+
+
+Effect = (
+    Read
+    | Deliver
+    | AckAdvanced
+    | WakeAt
+    | ActiveChanged
+    | Replaced
+    | Dropped
+    | TimedOut
+    | Counted
+    | Condemned
+    | Blocked
+    | Discarded
+)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from danubius.ack.core.failure import FailureRule
+
 
 class ConsumerJoined(msgspec.Struct, frozen=True, gc=False):
     """A consumer was admitted. It has no credit yet."""
@@ -20,6 +22,8 @@ class ConsumerLeft(msgspec.Struct, frozen=True, gc=False):
     """A consumer is gone; what it had in flight comes again."""
 
     consumer_id: int
+    is_clean: bool = False
+    """It took its leave: what it had does not count as failed."""
 
 
 class CreditGranted(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +75,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     """Ranges were acknowledged, by whomever."""
 
     ranges: Sequence[tuple[int, int]]
+    is_durable: bool = False
+    """Whether the journal has it already."""
 
 
 class Nacked(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +85,18 @@ class Nacked(msgspec.Struct, frozen=True, gc=False):
     consumer_id: int
     ranges: Sequence[tuple[int, int]]
     delay_ns: int = 0
+    """At least so long, however short the failure policy's delay is."""
+    reason: str = ""
+
+
+class PolicyChanged(msgspec.Struct, frozen=True, gc=False):
+    """Another failure policy holds, also for what waits and for what failed too often."""
+
+    rule: FailureRule
+
+
+class Released(msgspec.Struct, frozen=True, gc=False):
+    """What failed too often is to be delivered again, counting from the start."""
 
 
 class Ticked(msgspec.Struct, frozen=True, gc=False):
@@ -97,4 +115,6 @@ Event = (
     | ConsumerJoined
     | ConsumerLeft
     | ReadFailed
+    | PolicyChanged
+    | Released
 )

@@ -6,7 +6,9 @@ messages of a key are at one consumer, its *holder*. Order per key follows from 
 1. held messages of a key go out in the order of their offsets, new ones behind them;
 2. a key goes to the consumer that the ring names, its *owner*, and while messages are flying at
    another holder, to nobody: a key that moved waits until its old holder has none left;
-3. a key with a message that was given back with a delay waits for the end of the delay.
+3. a key with a message that was given back with a delay waits for the end of the delay;
+4. a key with a *condemned* message, one that failed too often, waits until somebody decided about it.
+   It stays among the held ones, so it keeps its place.
 
 A key that has to wait never stops the others: they are read and delivered beyond it, until
 `held_max` messages are held. Held messages are read again when they may go; only offsets are kept.
@@ -18,7 +20,9 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from danubius.ack.core.ranges import RangeSet, merge_ranges
+from danubius.ack.core.failure import NO_RULE, Condemned, join_segments
+from danubius.ack.core.ranges import RangeMap, Segment, merge_ranges
+from danubius.dispatch.core.keys import NEVER_NS, Key, flights_in, overdue_of, runs_of
 from danubius.dispatch.core.load import Load
 from danubius.dispatch.core.window import Chunk, Wanted
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from danubius.ack.core.cursor import Cursor
+    from danubius.ack.core.failure import FailureRule
     from danubius.ack.core.in_flight import Flight
     from danubius.ack.core.ranges import Range
     from danubius.dispatch.core.consumers import Consumer
@@ -36,30 +41,13 @@ _SLACK: Final = 64
 """Stale heap entries that are cheaper to keep than to look for."""
 
 
-class _Key:
-    """One key with open messages."""
-
-    __slots__ = ("due_ns", "flying", "held", "holder", "key_hash", "owner")
-
-    def __init__(self, key_hash: int, owner: Consumer) -> None:
-        self.key_hash = key_hash
-        self.owner = owner
-        """Whom the ring names; out of date only while nobody is there."""
-        self.holder: int | None = None
-        """The consumer that has all the flying messages; None if and only if there are none."""
-        self.flying = 0
-        self.held: deque[int] = deque()
-        """Offsets, rising."""
-        self.due_ns = 0
-        """The key waits until then; 0 if it does not."""
-
-
 class KeyedWindow:
     """See the module. With `auto_ack` nothing ever flies, but messages may be held."""
 
     __slots__ = (
         "_attempts",
         "_auto_ack",
+        "_condemned",
         "_cursor",
         "_delays",
         "_due_ns",
@@ -67,10 +55,16 @@ class KeyedWindow:
         "_flying_count",
         "_held_max",
         "_keys",
+        "_mixed",
         "_next",
         "_open",
         "_ready",
+        "_restored",
+        "_rule",
         "_selector",
+        "counted",
+        "fresh",
+        "reason",
     )
 
     def __init__(
@@ -81,8 +75,8 @@ class KeyedWindow:
         self._auto_ack = auto_ack
         self._held_max = held_max
         self._next = cursor.floor
-        self._keys: dict[int, _Key] = {}
-        self._open: dict[int, _Key] = {}
+        self._keys: dict[int, Key] = {}
+        self._open: dict[int, Key] = {}
         self._flying: dict[int, dict[int, Flight]] = {}
         """Per consumer, in the order of delivery: with one timeout each, also of deadlines."""
         self._flying_count = 0
@@ -97,6 +91,19 @@ class KeyedWindow:
         """Heap of (due_ns, hash), with entries that are no longer true."""
         self._due_ns: dict[int, int] = {}
         """Per consumer with an ack timeout and flying messages: nothing is overdue before."""
+        self._mixed: set[int] = set()
+        """Consumers whose timeout changed: their deadlines are not in the order of delivery."""
+        self._rule = NO_RULE
+        self._condemned: dict[int, Condemned] = {}
+        self._restored: RangeMap[int] = RangeMap()
+        """How often messages failed before a restart, until they are taken."""
+        self.counted: list[Segment[int]] = []
+        self.fresh: list[Range] = []
+        self.reason = ""
+
+    @property
+    def condemned_count(self) -> int:
+        return len(self._condemned)
 
     @property
     def open_messages(self) -> int:
@@ -137,7 +144,7 @@ class KeyedWindow:
         deliveries = load.deliveries()
         if self._auto_ack:
             for one in deliveries:
-                runs = ((one.first, one.end),) if one.offsets is None else _runs_of(one.offsets)
+                runs = ((one.first, one.end),) if one.offsets is None else runs_of(one.offsets)
                 self._cursor.ack(runs)
         return deliveries
 
@@ -154,6 +161,8 @@ class KeyedWindow:
                 if holder is None or flying[holder].pop(offset, None) is None:
                     key.held.remove(offset)
                     self._attempts.pop(offset, None)
+                    if self._condemned and self._condemned.pop(offset, None):
+                        key.condemned -= 1
                 else:
                     landed += 1
                     key.flying -= 1
@@ -167,42 +176,68 @@ class KeyedWindow:
                     del keys[key.key_hash]
         self._flying_count -= landed
 
-    def give_back(self, consumer_id: int) -> None:
+    def give_back(self, consumer_id: int, *, is_clean: bool) -> None:
         flights = self._flying.get(consumer_id, {})
-        self._land(consumer_id, list(flights))
+        self._land(consumer_id, list(flights), is_failure=not is_clean)
         self._flying.pop(consumer_id, None)
         self._due_ns.pop(consumer_id, None)
+        self._mixed.discard(consumer_id)
 
-    def nack(self, consumer_id: int, ranges: Sequence[Range], due_ns: int, now_ns: int) -> None:
+    def nack(self, consumer_id: int, ranges: Sequence[Range], delay_ns: int, now_ns: int) -> None:
         flights = self._flying.get(consumer_id)
         if not flights:
             return
-        merged = merge_ranges(ranges)
-        if sum(end - first for first, end in merged) > len(flights):
-            wanted = RangeSet(merged)
-            returned = [offset for offset in flights if offset in wanted]
-        else:
-            returned = [
-                offset for first, end in merged for offset in range(first, end) if offset in flights
-            ]
-        for key in self._land(consumer_id, returned):
-            if due_ns > now_ns:
-                key.due_ns = max(key.due_ns, due_ns)
-                heappush(self._delays, (key.due_ns, key.key_hash))
-            self._offer(key)
-        if len(self._delays) > 2 * len(self._keys) + _SLACK:
-            self._delays = [(one.due_ns, one.key_hash) for one in self._keys.values() if one.due_ns]
-            heapify(self._delays)
+        returned = flights_in(flights, merge_ranges(ranges))
+        self._put_off(self._land(consumer_id, returned), delay_ns, now_ns)
 
-    def expire(self, now_ns: int) -> None:
+    def expire(self, now_ns: int) -> int:
+        overdue = 0
         for consumer_id, due_ns in list(self._due_ns.items()):
             if due_ns <= now_ns:
-                self._expire(consumer_id, now_ns)
+                overdue += self._expire(consumer_id, now_ns)
         while self._delays and self._delays[0][0] <= now_ns:
             key = self._keys.get(heappop(self._delays)[1])
             if key is not None and key.due_ns and key.due_ns <= now_ns:
                 key.due_ns = 0
                 self._offer(key)
+        return overdue
+
+    # ------------------------------------------------------------ what failed too often
+
+    def set_rule(self, rule: FailureRule) -> None:
+        if rule.ack_timeout_ns != self._rule.ack_timeout_ns:
+            self._mixed.update(self._flying)
+        self._rule = rule
+        before, self._condemned = self._condemned, {}
+        for offset in before:
+            self._open[offset].condemned -= 1
+        for offset, attempts in sorted(self._attempts.items()):
+            if rule.is_exhausted(attempts):
+                reason = before[offset].reason if offset in before else ""
+                self._condemn(self._open[offset], offset, Condemned(attempts, reason))
+        for offset in before:
+            self._offer(self._open[offset])
+
+    def release(self) -> None:
+        released, self._condemned = self._condemned, {}
+        self.fresh.clear()
+        self.counted += join_segments((offset, 0) for offset in released)
+        for offset in released:
+            del self._attempts[offset]
+            self._open[offset].condemned -= 1
+            self._offer(self._open[offset])
+
+    def restore(self, attempts: Iterable[Segment[int]], end: int, *, open_max: int) -> None:
+        del open_max  # each is opened when it is read
+        self._restored.put_all([one for one in attempts if one.end <= end])
+
+    def condemned(self) -> list[Segment[Condemned]]:
+        return [Segment(one, one + 1, self._condemned[one]) for one in sorted(self._condemned)]
+
+    def _condemn(self, key: Key, offset: int, condemned: Condemned) -> None:
+        self._condemned[offset] = condemned
+        key.condemned += 1
+        self.fresh.append((offset, offset + 1))
 
     def rebalance(self) -> None:
         self._ready = {one.consumer_id: [] for one in self._selector.active()}
@@ -226,21 +261,16 @@ class KeyedWindow:
         assert held.isdisjoint(flying)
         assert held | flying.keys() == unacked, "an open message is neither held nor flying"
         assert self._attempts.keys() <= held, "attempts of a message that is not held"
+        exhausted = {one for one, n in self._attempts.items() if self._rule.is_exhausted(n)}
+        assert self._condemned.keys() == exhausted
         for key in self._keys.values():
-            self._check_key(key, flying)
-
-    def _check_key(self, key: _Key, flying: dict[int, int]) -> None:
-        assert key.held or key.flying, "a key without open messages"
-        assert sorted(set(key.held)) == list(key.held), "held messages are out of order"
-        mine = [offset for offset in flying if self._open[offset] is key]
-        assert len(mine) == key.flying
-        assert (key.holder is None) == (key.flying == 0)
-        assert all(flying[offset] == key.holder for offset in mine), "a key flies at two consumers"
-        assert not key.due_ns or key.held, "a key waits for nothing"
-        if self._ready:
-            assert key.owner is self._selector.owner_of(key.key_hash)
-        if self._may_go(key):
-            assert (key.held[0], key.key_hash) in self._ready[key.owner.consumer_id]
+            mine = [offset for offset in flying if self._open[offset] is key]
+            key.check({offset: flying[offset] for offset in mine})
+            assert key.condemned == sum(offset in self._condemned for offset in key.held)
+            if self._ready:
+                assert key.owner is self._selector.owner_of(key.key_hash)
+            if self._may_go(key):
+                assert (key.held[0], key.key_hash) in self._ready[key.owner.consumer_id]
 
     # ------------------------------------------------------------ out
 
@@ -274,6 +304,11 @@ class KeyedWindow:
             while at < end:
                 # Each message takes one place at the most, so the bounds are looked at once for many.
                 stop = min(end, at + self._room(open_max))
+                if self._restored.count and at < stop:
+                    stop = self._meet_restored(at, stop, hashes[at - chunk.first])
+                    if stop < 0:
+                        at += 1
+                        continue
                 if at < stop:
                     stop = self._admit(hashes, chunk.first, range(at, stop), load)
                 if at == stop:
@@ -281,6 +316,25 @@ class KeyedWindow:
                     return
                 at = stop
         self._next = chunk.end
+
+    def _meet_restored(self, at: int, stop: int, key_hash: int) -> int:
+        """Where the messages end that never failed; negative: the first one did, and is held now, with its count."""
+        restored = self._restored.overlap(at, stop)
+        if not restored:
+            return stop
+        if restored[0].first > at:
+            return restored[0].first
+        self._restored.cut(0, at + 1)
+        key = self._keys.get(key_hash)
+        if key is None:
+            key = self._keys[key_hash] = Key(key_hash, self._selector.owner_of(key_hash))
+        self._open[at] = key
+        key.held.append(at)
+        attempts = self._attempts[at] = restored[0].value
+        if self._rule.is_exhausted(attempts):
+            self._condemn(key, at, Condemned(attempts, ""))
+        self._offer(key)
+        return -1
 
     def _room(self, open_max: int) -> int:
         """How many more messages may be opened, and held, in any case."""
@@ -300,7 +354,7 @@ class KeyedWindow:
             key_hash = hashes[offset - base]
             key = keys.get(key_hash)
             if key is None:
-                key = keys[key_hash] = _Key(key_hash, self._selector.owner_of(key_hash))
+                key = keys[key_hash] = Key(key_hash, self._selector.owner_of(key_hash))
             owner_id = key.owner.consumer_id
             is_free = not key.held and (key.holder is None or key.holder == owner_id)
             lane = lanes.get(owner_id) if is_free else None
@@ -330,10 +384,10 @@ class KeyedWindow:
             offsets, flight = lane.offsets, lane.flight
             self._flying_count += len(offsets)
             self._flying.setdefault(flight.consumer_id, {}).update(dict.fromkeys(offsets, flight))
-            if flight.due_ns:
-                self._due_ns.setdefault(flight.consumer_id, flight.due_ns)
+            if flight.due_ns and flight.due_ns < self._due_ns.get(flight.consumer_id, NEVER_NS):
+                self._due_ns[flight.consumer_id] = flight.due_ns
 
-    def _fly(self, key: _Key, offset: int, load: Load, consumer: Consumer) -> None:
+    def _fly(self, key: Key, offset: int, load: Load, consumer: Consumer) -> None:
         """Deliver a message that was held."""
         flight = load.add(consumer, offset, self._attempts.pop(offset, 0))
         if self._auto_ack:
@@ -343,48 +397,74 @@ class KeyedWindow:
         key.flying += 1
         self._flying_count += 1
         self._flying.setdefault(consumer.consumer_id, {})[offset] = flight
-        if flight.due_ns:
-            self._due_ns.setdefault(consumer.consumer_id, flight.due_ns)
+        if flight.due_ns and flight.due_ns < self._due_ns.get(consumer.consumer_id, NEVER_NS):
+            self._due_ns[consumer.consumer_id] = flight.due_ns
 
     # ------------------------------------------------------------ back
 
-    def _land(self, consumer_id: int, offsets: list[int]) -> Iterable[_Key]:
+    def _land(
+        self, consumer_id: int, offsets: list[int], *, is_failure: bool = True
+    ) -> dict[Key, list[int]]:
         """Messages come back undone: they are held again, one attempt older. Offers nothing."""
         flights = self._flying.get(consumer_id, {})
-        returned: dict[_Key, list[int]] = {}
+        returned: dict[Key, list[int]] = {}
+        is_bounded = self._rule.is_bounded
+        older = 1 if is_failure or not is_bounded else 0
         for offset in offsets:
-            self._attempts[offset] = flights.pop(offset).attempts + 1
+            self._attempts[offset] = flights.pop(offset).attempts + older
             key = self._open[offset]
             self._landed(key)
             returned.setdefault(key, []).append(offset)
         for key, ones in returned.items():
             key.held = deque(sorted([*ones, *key.held]))
-        return returned.keys()
+        if is_bounded and older:
+            self._count(offsets)
+        return returned
 
-    def _landed(self, key: _Key) -> None:
+    def _count(self, failed: list[int]) -> None:
+        counts = [(offset, self._attempts[offset]) for offset in failed]
+        self.counted += join_segments(counts)
+        for offset, attempts in sorted(counts):
+            if self._rule.is_exhausted(attempts):
+                self._condemn(self._open[offset], offset, Condemned(attempts, self.reason))
+
+    def _landed(self, key: Key) -> None:
         self._flying_count -= 1
         key.flying -= 1
         if not key.flying:
             key.holder = None
 
-    def _expire(self, consumer_id: int, now_ns: int) -> None:
-        overdue: list[int] = []
-        next_ns = 0
-        for offset, flight in self._flying[consumer_id].items():
-            if flight.due_ns > now_ns:
-                next_ns = flight.due_ns
-                break
-            overdue.append(offset)
-        if next_ns:
+    def _put_off(self, returned: dict[Key, list[int]], delay_ns: int, now_ns: int) -> None:
+        """Let keys wait for this long, or for the rule's delay if that is longer."""
+        rule = self._rule
+        for key, offsets in returned.items():
+            wait_ns = delay_ns
+            if rule.backs_off:
+                attempts = max(self._attempts[offset] for offset in offsets)
+                wait_ns = max(delay_ns, rule.delay_ns(attempts, min(offsets)))
+            if wait_ns > 0:
+                key.due_ns = max(key.due_ns, now_ns + wait_ns)
+                heappush(self._delays, (key.due_ns, key.key_hash))
+            self._offer(key)
+        if len(self._delays) > 2 * len(self._keys) + _SLACK:
+            self._delays = [(one.due_ns, one.key_hash) for one in self._keys.values() if one.due_ns]
+            heapify(self._delays)
+
+    def _expire(self, consumer_id: int, now_ns: int) -> int:
+        flights = self._flying[consumer_id]
+        overdue, next_ns = overdue_of(flights, now_ns, is_rising=consumer_id not in self._mixed)
+        if next_ns < NEVER_NS:
             self._due_ns[consumer_id] = next_ns
         else:
             del self._due_ns[consumer_id]
-        for key in self._land(consumer_id, overdue):
-            self._offer(key)
+        self._put_off(self._land(consumer_id, overdue), 0, now_ns)
+        if not flights:
+            self._mixed.discard(consumer_id)
+        return len(overdue)
 
     # ------------------------------------------------------------ which keys may go
 
-    def _tidy(self, key: _Key) -> None:
+    def _tidy(self, key: Key) -> None:
         """A message of the key went: forget the key if it was the last, else see what may go."""
         if key.held:
             self._offer(key)
@@ -393,12 +473,12 @@ class KeyedWindow:
         if not key.flying:
             del self._keys[key.key_hash]
 
-    def _may_go(self, key: _Key) -> bool:
-        if not key.held or key.due_ns or not self._ready:
+    def _may_go(self, key: Key) -> bool:
+        if not key.held or key.due_ns or key.condemned or not self._ready:
             return False
         return key.holder is None or key.holder == key.owner.consumer_id
 
-    def _offer(self, key: _Key) -> None:
+    def _offer(self, key: Key) -> None:
         """Let the key's owner know of it, if it may go."""
         if not self._may_go(key):
             return
@@ -418,16 +498,3 @@ class KeyedWindow:
         # The heaps are built anew when owners change, so the entry's consumer is the owner.
         key = self._keys.get(entry[1])
         return key is not None and self._may_go(key) and key.held[0] == entry[0]
-
-
-def _runs_of(offsets: Sequence[int]) -> list[Range]:
-    """Rising offsets as ranges."""
-    runs: list[Range] = []
-    first = before = offsets[0]
-    for offset in offsets[1:]:
-        if offset != before + 1:
-            runs.append((first, before + 1))
-            first = offset
-        before = offset
-    runs.append((first, before + 1))
-    return runs

@@ -13,15 +13,21 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, assert_never
 
+from danubius.ack.core.failure import NO_RULE
+from danubius.ack.core.ranges import merge_ranges
 from danubius.dispatch.core.consumers import Consumer
 from danubius.dispatch.core.effects import (
     AckAdvanced,
     ActiveChanged,
-    Deliver,
+    Blocked,
+    Condemned,
+    Counted,
+    Discarded,
     Dropped,
     Effect,
     Read,
     Replaced,
+    TimedOut,
     WakeAt,
 )
 from danubius.dispatch.core.events import (
@@ -33,8 +39,10 @@ from danubius.dispatch.core.events import (
     Event,
     LogExtended,
     Nacked,
+    PolicyChanged,
     ReadCompleted,
     ReadFailed,
+    Released,
     Ticked,
     WritableChanged,
 )
@@ -42,15 +50,21 @@ from danubius.dispatch.core.keyed_window import KeyedWindow
 from danubius.dispatch.core.limits import WindowLimits
 from danubius.dispatch.core.selectors import KeySelector, Selector, run_selector
 from danubius.dispatch.core.window import Chunk, RunWindow, Window
+from danubius.model.policy import Exhausted
 from danubius.model.subscription import SubscriptionType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from danubius.ack.core import failure
     from danubius.ack.core.cursor import Cursor
-    from danubius.ack.core.ranges import Range
+    from danubius.ack.core.failure import FailureRule
+    from danubius.ack.core.ranges import Range, Segment
 
 DEFAULT_LIMITS: Final = WindowLimits()
+LOST: Final = "its consumer was lost before it acknowledged the message"
+CHANGED: Final = "it had failed more often than the failure policy allows from now on"
+LATE: Final = "it was not acknowledged in time"
 
 
 class SubscriptionCore:
@@ -71,13 +85,14 @@ class SubscriptionCore:
         "_read_max",
         "_reading",
         "_retry_ns",
+        "_rule",
         "_selector",
         "_window",
         "dropped",
         "story",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it is made of
         self,
         kind: SubscriptionType,
         cursor: Cursor,
@@ -85,7 +100,10 @@ class SubscriptionCore:
         end: int,
         auto_ack: bool = False,
         limits: WindowLimits = DEFAULT_LIMITS,
+        rule: FailureRule = NO_RULE,
+        attempts: Iterable[Segment[int]] = (),
     ) -> None:
+        """`attempts`: how often messages failed before, in the order of offsets."""
         assert cursor.floor <= end, "the cursor is beyond the log"
         self._kind = kind
         self._cursor = cursor
@@ -118,6 +136,10 @@ class SubscriptionCore:
         """Messages that went by undelivered (non-reliable topics)."""
         self.story: deque[tuple[int, Event, list[Effect]]] = deque(maxlen=limits.story_events_max)
         """The last events with their effects, for a post-mortem."""
+        self._rule = rule
+        if not auto_ack:
+            self._window.restore(attempts, end, open_max=self._open_max)
+            self._window.set_rule(rule)
 
     # ------------------------------------------------------------ facts
 
@@ -157,6 +179,24 @@ class SubscriptionCore:
         """Messages and bytes that a consumer would take now."""
         consumer = self._consumers.get(consumer_id)
         return (consumer.messages, max(0, consumer.bytes)) if consumer is not None else (0, 0)
+
+    @property
+    def rule(self) -> FailureRule:
+        return self._rule
+
+    @property
+    def condemned_count(self) -> int:
+        """Messages that failed too often, and about which nothing is decided."""
+        return self._window.condemned_count
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something waits for an operator's decision."""
+        return self._rule.blocks and self._window.condemned_count > 0
+
+    def condemned(self) -> list[Segment[failure.Condemned]]:
+        """What failed too often, in the order of offsets."""
+        return self._window.condemned()
 
     @property
     def consumer_names(self) -> list[str]:
@@ -207,7 +247,7 @@ class SubscriptionCore:
         assert self._open_bytes >= 0
         assert self._window.open_messages <= self._open_max
 
-    def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0912  a table
+    def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0911, PLR0912  a table
         match event:
             case ReadCompleted():
                 return self._on_read(event, now_ns)
@@ -218,8 +258,8 @@ class SubscriptionCore:
             case LogExtended(end=end):
                 self._end = max(self._end, end)
                 return self._drop_unwanted()
-            case Acked(ranges=ranges):
-                return self._on_acked(ranges)
+            case Acked(ranges=ranges, is_durable=is_durable):
+                return self._on_acked(ranges, is_durable=is_durable)
             case CreditGranted(consumer_id=consumer_id, messages=messages, bytes=size):
                 consumer = self._consumers.get(consumer_id)
                 if consumer is not None:
@@ -229,16 +269,23 @@ class SubscriptionCore:
                 consumer = self._consumers.get(consumer_id)
                 if consumer is not None:
                     consumer.is_writable = is_writable
-            case Nacked(consumer_id=consumer_id, ranges=ranges, delay_ns=delay_ns):
-                self._window.nack(consumer_id, ranges, now_ns + delay_ns, now_ns)
+            case Nacked(consumer_id=consumer_id, ranges=ranges, delay_ns=delay_ns, reason=reason):
+                self._window.reason = reason
+                self._window.nack(consumer_id, ranges, delay_ns, now_ns)
+                return self._judge()
             case Ticked():
-                self._on_ticked(now_ns)
+                return self._on_ticked(now_ns)
             case ConsumerJoined():
                 return self._on_joined(event)
-            case ConsumerLeft(consumer_id=consumer_id):
-                return self._on_left(consumer_id)
+            case ConsumerLeft(consumer_id=consumer_id, is_clean=is_clean):
+                return self._on_left(consumer_id, is_clean=is_clean)
             case ReadFailed():
                 self._on_read_failed(now_ns)
+            case PolicyChanged(rule=rule):
+                return self._on_policy(rule)
+            case Released():
+                self._window.release()
+                return self._judge()
             case _:
                 assert_never(event)
         return []
@@ -246,44 +293,83 @@ class SubscriptionCore:
     def _on_joined(self, event: ConsumerJoined) -> list[Effect]:
         assert event.consumer_id not in self._consumers, "a consumer joins once"
         consumer = Consumer(event.consumer_id, event.name, event.ack_timeout_ns)
+        consumer.obey(self._rule.ack_timeout_ns)
         replaced = self._selector.join(consumer)
         effects: list[Effect] = []
         if replaced is not None:
             del self._consumers[replaced.consumer_id]
-            self._window.give_back(replaced.consumer_id)
+            self._window.reason = LOST
+            self._window.give_back(replaced.consumer_id, is_clean=False)
             effects.append(Replaced(replaced.consumer_id))
         self._consumers[event.consumer_id] = consumer
         self._retry_ns = None  # it may have chosen to pass over what failed the others
         self._window.rebalance()
         if not self.is_active(event.consumer_id):
             effects.append(ActiveChanged(event.consumer_id, is_active=False))
-        return effects
+        return effects + self._judge()
 
-    def _on_left(self, consumer_id: int) -> list[Effect]:
+    def _on_left(self, consumer_id: int, *, is_clean: bool) -> list[Effect]:
         consumer = self._consumers.pop(consumer_id, None)
         if consumer is None:
             return []
         promoted = self._selector.leave(consumer)
-        self._window.give_back(consumer_id)
+        self._window.reason = LOST
+        self._window.give_back(consumer_id, is_clean=is_clean)
         self._window.rebalance()
-        effects = self._drop_unwanted()
+        effects = self._drop_unwanted() + self._judge()
         if promoted is not None:
             effects.append(ActiveChanged(promoted.consumer_id, is_active=True))
         return effects
 
-    def _on_acked(self, ranges: Iterable[Range]) -> list[Effect]:
+    def _on_acked(self, ranges: Iterable[Range], *, is_durable: bool) -> list[Effect]:
         """Also takes what was delivered before a restart, but nothing beyond the log."""
         fresh = self._cursor.ack([(first, min(end, self._end)) for first, end in ranges])
         if not fresh:
             return []
         self._forget(fresh)
-        return [] if self._auto_ack else [AckAdvanced(fresh)]
+        return [] if self._auto_ack else [AckAdvanced(fresh, is_durable)]
 
-    def _on_ticked(self, now_ns: int) -> None:
+    def _on_ticked(self, now_ns: int) -> list[Effect]:
         self._armed_ns = None
         if self._retry_ns is not None and self._retry_ns <= now_ns:
             self._retry_ns = None
-        self._window.expire(now_ns)
+        self._window.reason = LATE
+        overdue = self._window.expire(now_ns)
+        return [TimedOut(overdue), *self._judge()] if overdue else []
+
+    # ------------------------------------------------------------ failures
+
+    def _on_policy(self, rule: FailureRule) -> list[Effect]:
+        if self._auto_ack:
+            return []  # what was delivered is done with
+        self._rule = rule
+        for consumer in self._consumers.values():
+            consumer.obey(rule.ack_timeout_ns)
+        self._window.reason = CHANGED
+        self._window.set_rule(rule)
+        return self._judge()
+
+    def _judge(self) -> list[Effect]:
+        """What failed is counted; what failed too often goes the policy's way."""
+        window = self._window
+        effects: list[Effect] = []
+        if window.counted:
+            effects.append(Counted(window.counted))
+            window.counted = []
+        if not window.fresh:
+            return effects
+        fresh, window.fresh = merge_ranges(window.fresh), []
+        count = sum(end - first for first, end in fresh)
+        reason = window.reason
+        if self._rule.then is Exhausted.DEAD_LETTER:
+            effects.append(Condemned(count, reason))
+        elif self._rule.then is Exhausted.BLOCK:
+            effects.append(Blocked(count, reason))
+        else:
+            self._cursor.ack(fresh)
+            self._forget(fresh)
+            effects += [AckAdvanced(fresh), Discarded(count, reason)]
+        return effects
 
     # ------------------------------------------------------------ reading
 
@@ -328,7 +414,7 @@ class SubscriptionCore:
             effects += self._take(event, now_ns)
         return effects
 
-    def _take(self, event: ReadCompleted, now_ns: int) -> list[Deliver]:
+    def _take(self, event: ReadCompleted, now_ns: int) -> Sequence[Effect]:
         # Rounded up, so that a read of the estimated size is never one message short.
         self._message_bytes = -(-event.size // (event.end - event.first))
         before = self._window.open_messages
@@ -337,7 +423,7 @@ class SubscriptionCore:
         chunk = Chunk(event.first, event.end, event.key_hashes)
         deliveries = self._window.take(chunk, now_ns, open_max=open_max)
         self._open_bytes += (self._window.open_messages - before) * self._message_bytes
-        return deliveries
+        return [*deliveries, *self._judge()] if self._window.fresh else deliveries
 
     def _on_read_failed(self, now_ns: int) -> None:
         assert self._reading is not None, "nobody asked for this read"

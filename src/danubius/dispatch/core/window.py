@@ -1,8 +1,9 @@
 """The window of a subscription that deals in runs: Exclusive, Failover and Shared.
 
-Every offset below `next_offset` is acknowledged, in flight or waiting to come again, and exactly one
-of these; offsets from there on are acknowledged or were never delivered. What goes out next is
-always the lowest offset that may go, so what comes again comes before what is new.
+Every offset below `next_offset` is acknowledged, in flight, waiting to come again or condemned, and
+exactly one of these; offsets from there on are acknowledged or were never delivered. What goes out next
+is always the lowest offset that may go, so what comes again comes before what is new. Condemned
+is what failed too often: somebody else decides about it, and until then it is never delivered.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from danubius.ack.core.failure import NO_RULE, Condemned
 from danubius.ack.core.in_flight import Flight, InFlight
-from danubius.ack.core.ranges import Segment, merge_ranges
-from danubius.ack.core.redelivery import Redelivery
+from danubius.ack.core.ranges import RangeMap, Segment, merge_ranges
+from danubius.ack.core.redelivery import Delayed, Redelivery
 from danubius.dispatch.core.effects import Deliver
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from danubius.ack.core.cursor import Cursor
+    from danubius.ack.core.failure import FailureRule
     from danubius.ack.core.ranges import Range
     from danubius.dispatch.core.consumers import Consumer
     from danubius.dispatch.core.selectors import RunSelector
@@ -77,16 +80,44 @@ class Window(Protocol):
         """These ranges were just acknowledged."""
         ...
 
-    def give_back(self, consumer_id: int) -> None:
-        """A consumer has left: all it has in flight comes again."""
+    def give_back(self, consumer_id: int, *, is_clean: bool) -> None:
+        """A consumer has left: all it has in flight comes again, at once and in order."""
         ...
 
-    def nack(self, consumer_id: int, ranges: Sequence[Range], due_ns: int, now_ns: int) -> None:
-        """What this consumer has in flight of these ranges comes again at `due_ns`."""
+    def nack(self, consumer_id: int, ranges: Sequence[Range], delay_ns: int, now_ns: int) -> None:
+        """What this consumer has in flight of these ranges comes again, after this delay or the rule's."""
         ...
 
-    def expire(self, now_ns: int) -> None:
-        """What is overdue comes again; what has waited long enough may go."""
+    def expire(self, now_ns: int) -> int:
+        """What is overdue comes again, what has waited long enough may go. How many were overdue."""
+        ...
+
+    def set_rule(self, rule: FailureRule) -> None:
+        """Another rule holds: by it, what waits may have failed too often, and what is condemned may not have."""
+        ...
+
+    def release(self) -> None:
+        """All that is condemned comes again, as if it had never failed."""
+        ...
+
+    def restore(self, attempts: Iterable[Segment[int]], end: int, *, open_max: int) -> None:
+        """So often have messages failed before a restart. Before anything is taken, and before `set_rule`."""
+        ...
+
+    def condemned(self) -> list[Segment[Condemned]]:
+        """What failed too often, in the order of offsets."""
+        ...
+
+    counted: list[Segment[int]]
+    """How often messages failed, since this was last emptied; nothing under a rule without a bound."""
+    fresh: list[Range]
+    """What was condemned since this was last emptied; may have been acknowledged meanwhile."""
+    reason: str
+    """Why messages are given back, from here on."""
+
+    @property
+    def condemned_count(self) -> int:
+        """Messages that failed too often, and about which nothing is decided."""
         ...
 
     def rebalance(self) -> None:
@@ -99,7 +130,19 @@ class Window(Protocol):
 class RunWindow:
     """See the module. With `auto_ack` a delivery acknowledges itself and nothing is ever open."""
 
-    __slots__ = ("_auto_ack", "_cursor", "_flights", "_next", "_redelivery", "_selector")
+    __slots__ = (
+        "_auto_ack",
+        "_condemned",
+        "_cursor",
+        "_flights",
+        "_next",
+        "_redelivery",
+        "_rule",
+        "_selector",
+        "counted",
+        "fresh",
+        "reason",
+    )
 
     def __init__(self, cursor: Cursor, selector: RunSelector, *, auto_ack: bool) -> None:
         self._cursor = cursor
@@ -107,12 +150,26 @@ class RunWindow:
         self._auto_ack = auto_ack
         self._flights = InFlight()
         self._redelivery = Redelivery()
+        self._condemned: RangeMap[Condemned] = RangeMap()
+        self._rule = NO_RULE
         self._next = cursor.floor
+        self.counted: list[Segment[int]] = []
+        self.fresh: list[Range] = []
+        self.reason = ""
 
     @property
     def open_messages(self) -> int:
         waiting = self._redelivery
-        return self._flights.ranges.count + waiting.ready.count + waiting.delayed.count
+        return (
+            self._flights.ranges.count
+            + waiting.ready.count
+            + waiting.delayed.count
+            + self._condemned.count
+        )
+
+    @property
+    def condemned_count(self) -> int:
+        return self._condemned.count
 
     @property
     def in_flight(self) -> int:
@@ -133,6 +190,8 @@ class RunWindow:
         return min(flight_ns, delay_ns)
 
     def wanted(self, end: int, *, may_open: bool) -> Wanted | None:
+        if self._condemned.count and self._rule.blocks:
+            return None
         ready = self._redelivery.lowest_ready()
         if ready is not None:
             return Wanted(ready.first, ready.end, ready.length, is_new=False)
@@ -145,6 +204,8 @@ class RunWindow:
 
     def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
         deliveries: list[Deliver] = []
+        if self._condemned.count and self._rule.blocks:
+            return deliveries
         if self._redelivery.ready.count and not self._take_ready(chunk, now_ns, deliveries):
             return deliveries
         while True:
@@ -163,20 +224,74 @@ class RunWindow:
         rising = acked if len(acked) == 1 else sorted(acked)
         self._flights.remove(rising)
         self._redelivery.remove(rising)
+        if self._condemned.count:
+            self._condemned.cut_all(rising)
 
-    def give_back(self, consumer_id: int) -> None:
-        self._return(self._flights.remove_consumer(consumer_id))
-
-    def nack(self, consumer_id: int, ranges: Sequence[Range], due_ns: int, now_ns: int) -> None:
-        returned = self._flights.remove_of(consumer_id, merge_ranges(ranges))
-        if due_ns <= now_ns:
-            self._return(returned)
+    def give_back(self, consumer_id: int, *, is_clean: bool) -> None:
+        flights = self._flights.remove_consumer(consumer_id)
+        if is_clean and self._rule.is_bounded:
+            same = [Segment(one.first, one.end, one.value.attempts) for one in flights]
+            self._redelivery.add(same)
         else:
-            self._redelivery.add_delayed(_older(returned), due_ns)
+            self._redelivery.add(self._sift(_older(flights)))
 
-    def expire(self, now_ns: int) -> None:
-        self._return(self._flights.expire(now_ns))
+    def nack(self, consumer_id: int, ranges: Sequence[Range], delay_ns: int, now_ns: int) -> None:
+        returned = self._flights.remove_of(consumer_id, merge_ranges(ranges))
+        self._put_off(self._sift(_older(returned)), delay_ns, now_ns)
+
+    def expire(self, now_ns: int) -> int:
+        overdue = self._flights.expire(now_ns)
+        self._put_off(self._sift(_older(overdue)), 0, now_ns)
         self._redelivery.release(now_ns)
+        return sum(one.end - one.first for one in overdue)
+
+    # ------------------------------------------------------------ what failed too often
+
+    def set_rule(self, rule: FailureRule) -> None:
+        self._rule = rule
+        before = list(self._condemned)
+        self._condemned = RangeMap()
+        self._condemn([one for one in before if rule.is_exhausted(one.value.attempts)])
+        self._redelivery.add(
+            [
+                Segment(one.first, one.end, one.value.attempts)
+                for one in before
+                if not rule.is_exhausted(one.value.attempts)
+            ]
+        )
+        if rule.is_bounded:
+            waiting = self._redelivery.take_exhausted(rule.is_exhausted)
+            self._condemn(
+                [Segment(one.first, one.end, Condemned(one.value, "")) for one in waiting]
+            )
+
+    def release(self) -> None:
+        released = merge_ranges((one.first, one.end) for one in self._condemned)
+        self._condemned = RangeMap()
+        self.fresh.clear()
+        segments = [Segment(first, end, 0) for first, end in released]
+        self._redelivery.add(segments)
+        self.counted += segments
+
+    def restore(self, attempts: Iterable[Segment[int]], end: int, *, open_max: int) -> None:
+        """All up to the last of them waits to come again: so it goes in order, each with its count."""
+        waiting: list[Segment[int]] = []
+        room = open_max
+        for one in attempts:
+            for below in self._cursor.unacked(self._next, min(one.first, end)):
+                waiting.append(Segment(*below, 0))
+                room -= below[1] - below[0]
+            for part in self._cursor.unacked(one.first, min(one.end, end)):
+                waiting.append(Segment(*part, one.value))
+                room -= part[1] - part[0]
+            if room < 0:
+                break  # the window was smaller than this when they were counted
+            self._redelivery.add(waiting)
+            waiting = []
+            self._next = max(self._next, min(one.end, end))
+
+    def condemned(self) -> list[Segment[Condemned]]:
+        return list(self._condemned)
 
     def rebalance(self) -> None:
         """Runs have no owner until they are delivered."""
@@ -188,6 +303,7 @@ class RunWindow:
             [(one.first, one.end) for one in self._flights.ranges]
             + [(one.first, one.end) for one in self._redelivery.ready]
             + [(one.first, one.end) for one in self._redelivery.delayed]
+            + [(one.first, one.end) for one in self._condemned]
         )
         for below, above in pairwise(known):
             assert below[1] <= above[0], "a message is in two places"
@@ -195,6 +311,11 @@ class RunWindow:
         assert messages == self._cursor.backlog(self._next), "a message is nowhere, or acknowledged"
         assert all(last <= self._next <= end for _, last in known), "open beyond what was taken"
         assert not (self._auto_ack and known), "auto-ack leaves nothing open"
+        self._condemned.check()
+        rule = self._rule
+        assert all(rule.is_exhausted(one.value.attempts) for one in self._condemned)
+        assert not any(rule.is_exhausted(one.value) for one in self._redelivery.ready)
+        assert not any(rule.is_exhausted(one.value.attempts) for one in self._redelivery.delayed)
 
     def _take_ready(self, chunk: Chunk, now_ns: int, deliveries: list[Deliver]) -> bool:
         """Deliver what comes again out of a chunk; returns whether none of it is left."""
@@ -236,8 +357,43 @@ class RunWindow:
             self._flights.add(first, end, Flight(consumer.consumer_id, 0, consumer.due_ns(now_ns)))
         return Deliver(consumer.consumer_id, first, end, None, 0)
 
-    def _return(self, segments: Sequence[Segment[Flight]]) -> None:
-        self._redelivery.add(_older(segments))
+    def _sift(self, failed: list[Segment[int]]) -> list[Segment[int]]:
+        """Count failures; returns the messages that may come again."""
+        rule = self._rule
+        if not rule.is_bounded:
+            return failed
+        self.counted += failed
+        self._condemn(
+            [
+                Segment(first, end, Condemned(attempts, self.reason))
+                for first, end, attempts in failed
+                if rule.is_exhausted(attempts)
+            ]
+        )
+        return [one for one in failed if not rule.is_exhausted(one.value)]
+
+    def _put_off(self, failed: list[Segment[int]], delay_ns: int, now_ns: int) -> None:
+        """Let messages come again after this delay, or the rule's if that is longer."""
+        rule = self._rule
+        if rule.backs_off:
+            self._redelivery.add_due(
+                [
+                    Segment(
+                        first,
+                        end,
+                        Delayed(now_ns + max(delay_ns, rule.delay_ns(attempts, first)), attempts),
+                    )
+                    for first, end, attempts in failed
+                ]
+            )
+        elif delay_ns > 0:
+            self._redelivery.add_delayed(failed, now_ns + delay_ns)
+        else:
+            self._redelivery.add(failed)
+
+    def _condemn(self, segments: list[Segment[Condemned]]) -> None:
+        self._condemned.put_all(segments)
+        self.fresh += [(one.first, one.end) for one in segments]
 
 
 def _older(segments: Sequence[Segment[Flight]]) -> list[Segment[int]]:

@@ -16,6 +16,7 @@ from danubius.errors import LimitReached, MessageTooLarge, QuotaExceeded, Thrott
 from danubius.model.ids import namespace_of
 from danubius.model.limits import GIB, KIB, MIB
 from danubius.model.policy import NO_LIMIT, Policies, QuotaAction
+from danubius.publish.core.access import AccessGate
 from danubius.publish.core.rate import Rates
 from danubius.record.batch import HEADER_BYTES
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
     from danubius.model.ids import TopicId
     from danubius.model.policy import Effective
+    from danubius.publish.core.access import Claim
 
 DEBT_MAX_NS: Final = 250_000_000
 """A batch that finds this much debt is refused: what is stored is never more than this ahead of the rate."""
@@ -218,6 +220,25 @@ class Admission:
         self.quotas: dict[TopicId, Topic] = {}
         """Topics that have a quota."""
         self.on_overfull: Callable[[Topic], None] = _nothing
+        self._access: dict[TopicId, AccessGate] = {}
+        """Of topics that have producers."""
+
+    def access_to(self, topic: Topic) -> AccessGate:
+        """Who holds the topic. Ask it for a place, and `leave` here."""
+        access = self._access.get(topic.id)
+        if access is None:
+            access = self._access[topic.id] = AccessGate()
+        return access
+
+    def leave(self, topic: Topic, claim: Claim) -> list[Claim]:
+        """A place becomes free; whose turn it is now."""
+        access = self._access.get(topic.id)
+        if access is None:
+            return []
+        granted = access.leave(claim)
+        if access.is_empty:
+            del self._access[topic.id]
+        return granted
 
     def apply(self, topic: Topic, namespace: Policies | None, own: Policies) -> None:
         """Give the topic the gate that its policies ask for, or none."""

@@ -283,6 +283,11 @@ class Broker:
         if not topic.is_reliable:
             on_done(producer)
             return
+        producer.is_opening, producer.previous = True, known
+
+        def committed() -> None:
+            producer.is_opening, producer.previous = False, None
+            on_done(producer)
 
         def failed(error: DanubiusError) -> None:
             # The life before goes on as if nothing had been tried.
@@ -292,7 +297,7 @@ class Broker:
         event = ProducerStarted(
             topic.id, producer_id, name, epoch, bool(resume_epoch), next_sequence
         )
-        self.journal_event(topic.id, event, lambda: on_done(producer), failed)
+        self.journal_event(topic.id, event, committed, failed)
 
     # ------------------------------------------------------------ subscriptions
 

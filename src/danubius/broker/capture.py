@@ -47,7 +47,7 @@ def _topic_state(topic: Topic) -> TopicState:
 def _producer_states(topic: Topic) -> list[ProducerState]:
     return [
         ProducerState(p.id, p.name, p.epoch, p.committed_next, list(p.runs))
-        for p in topic.pipeline.sequencer.producers
+        for p in topic.pipeline.sequencer.durable_producers
     ]
 
 

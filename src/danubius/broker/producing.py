@@ -1,36 +1,31 @@
-"""A producer on a connection: batches in, offsets out."""
+"""A producer on a connection: batches in, offsets out.
+
+Its place on the topic (`opening.Place`) is its from the request on; it is given up with the handle, so vanished clients
+free theirs with their connection. On a topic with limits an answer may wait, so that the producer keeps to the rate.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING
 
-from danubius.broker.topics import create_missing
-from danubius.errors import (
-    DanubiusError,
-    InvalidArgument,
-    MessageTooLarge,
-    ProducerFenced,
-    TopicExists,
-)
-from danubius.model.ids import TopicName, parse_name
+from danubius.broker.admission import ONE_RECORD_BYTES_MAX
+from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced
 from danubius.record.batch import HEADER_BYTES, read_header
-from danubius.wire.commands import Error, OpenProducer, Produced, ProducerClosed, ProducerOpened
+from danubius.wire.commands import Error, Produced, ProducerClosed, ProducerOpened
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from danubius.broker.broker import Broker
+    from danubius.broker.opening import Place
     from danubius.broker.peer import Peer
-    from danubius.broker.topic import Topic
+    from danubius.broker.topic import Topic, TopicGate
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer
-
-
-EPOCH_MAX: Final = 2**32 - 2
-"""The epoch is a u32 in the batch's header, and the next life must fit too."""
-ONE_RECORD_BYTES_MAX: Final = 128
-"""What the columns of a single record add to its payload, key and attributes, rounded up."""
+    from danubius.record.batch import Header
 
 
 class ProducerHandle:
@@ -39,8 +34,11 @@ class ProducerHandle:
     __slots__ = (
         "_broker",
         "_handle",
+        "_late",
+        "_late_timer",
         "_on_ended",
         "_peer",
+        "_place",
         "producer",
         "published_bytes",
         "published_messages",
@@ -48,7 +46,7 @@ class ProducerHandle:
         "topic",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it ties together
         self,
         broker: Broker,
         peer: Peer,
@@ -56,11 +54,17 @@ class ProducerHandle:
         producer: Producer,
         handle: int,
         on_ended: Callable[[int], None],
+        place: Place | None = None,
     ) -> None:
+        """`place` is what it gives up at its end; None: it took none."""
         self._broker = broker
         self._peer = peer
         self._handle = handle
         self._on_ended = on_ended
+        self._place = place
+        self._late: deque[tuple[int, int, Offset]] | None = None
+        """Answers that wait: when they are due, their numbers, and what they say."""
+        self._late_timer: asyncio.TimerHandle | None = None
         self.topic = topic
         self.producer = producer
         self.since_ms = broker.clock.wall_us() // 1000
@@ -75,10 +79,13 @@ class ProducerHandle:
         """Become the one producer of this name; an older one is ended."""
         attached = self.topic.attached
         older = attached.get(self.producer.name)
+        # It is there before the older one goes, so that the place on the topic stays taken.
+        attached[self.producer.name] = self
         if older is not None:
             older.end(ProducerFenced(f"a newer producer named {self.producer.name!r} took over"))
-        attached[self.producer.name] = self
         self.producer.is_attached = True
+        if self._place is not None:
+            self._place.holder = self
         return ProducerOpened(
             self._handle, self.producer.id, self.producer.epoch, max(0, self.producer.admitted_next)
         )
@@ -88,6 +95,10 @@ class ProducerHandle:
         if attached.get(self.producer.name) is self:
             del attached[self.producer.name]
             self.producer.is_attached = False
+        if self._late:
+            self._answer_all(self._late)
+        if self._place is not None:
+            self._place.leave()
 
     def end(self, error: DanubiusError) -> None:
         self.detach()
@@ -103,13 +114,34 @@ class ProducerHandle:
             broker.pressure.check()
         if len(batch) > broker.config.message_bytes_max:
             self._check_size(batch)
-        header = topic.pipeline.publish(
-            batch, self.producer, functools.partial(self._answer, correlation_id)
-        )
+        answer = functools.partial(self._answer, correlation_id)
+        if topic.gate is None:
+            header = topic.pipeline.publish(batch, self.producer, answer)
+        else:
+            header = self._publish_admitted(topic.gate, batch, correlation_id)
         self.published_messages += header.count
         self.published_bytes += header.length
         broker.messages_in += header.count
         broker.bytes_in += header.length
+
+    def _publish_admitted(self, gate: TopicGate, batch: memoryview, correlation_id: int) -> Header:
+        """Publish what the topic's limits let in; what was stored before is only answered again, and costs nothing."""
+        publish, producer = self.topic.pipeline.publish, self.producer
+        header = read_header(batch)
+        if header.base_sequence < producer.admitted_next:
+            return publish(batch, producer, functools.partial(self._answer, correlation_id))
+        now_ns = self._broker.clock.monotonic_ns()
+        wait_ns = gate.admit(header.count, len(batch), now_ns)
+        answer = (
+            functools.partial(self._answer_late, correlation_id, now_ns + wait_ns)
+            if wait_ns
+            else functools.partial(self._answer, correlation_id)
+        )
+        try:
+            return publish(batch, producer, answer)
+        except DanubiusError:
+            gate.give_back(header.count, len(batch))
+            raise
 
     def _check_size(self, batch: memoryview) -> None:
         # The limit is for one message; a batch of several has the frame's own limit.
@@ -124,67 +156,52 @@ class ProducerHandle:
             if self._broker.is_lone_commit and not self.topic.subscriptions:
                 self._peer.flush()  # nobody else's messages would leave with it
         else:
-            self._peer.send(Error(result.code, result.message, result.retry), correlation_id)
+            self._peer.send(Error.of(result), correlation_id)
 
+    # ------------------------------------------------------------ answers that wait
 
-def open_producer(
-    broker: Broker,
-    command: OpenProducer,
-    on_done: Callable[[Topic, Producer], None],
-    on_failed: Callable[[DanubiusError], None],
-) -> None:
-    """Find or create the topic, then begin or resume the producer's life on it."""
-    name = _check_open(command)
-
-    def with_topic(topic: Topic | DanubiusError) -> None:
-        if isinstance(topic, DanubiusError):
-            on_failed(topic)
+    def _answer_late(
+        self, correlation_id: int, due_ns: int, result: Offset | DanubiusError
+    ) -> None:
+        """Hold an answer back until what was published before it is paid for."""
+        if (
+            isinstance(result, DanubiusError)
+            or self.topic.attached.get(self.producer.name) is not self
+        ):
+            self._answer(correlation_id, result)
             return
-        try:
-            _check_topic(topic, command)
-            broker.open_producer(
-                topic, name, command.resume_epoch, functools.partial(opened, topic)
-            )
-        except DanubiusError as error:
-            on_failed(error)
+        if self._late is None:
+            self._late = deque()
+        self._late.append((due_ns, correlation_id, result))
+        if self._late_timer is None:
+            self._wait_for(due_ns)
 
-    def opened(topic: Topic, producer: Producer | DanubiusError) -> None:
-        if isinstance(producer, DanubiusError):
-            on_failed(producer)
-            return
-        try:
-            topic.check_open()  # it may have been deleted while the disk was busy
-        except DanubiusError as error:
-            on_failed(error)
-            return
-        on_done(topic, producer)
+    def _wait_for(self, due_ns: int) -> None:
+        wait_s = max(0, due_ns - self._broker.clock.monotonic_ns()) / 1e9
+        self._late_timer = self._broker.loop.call_later(wait_s, self._answer_due)
 
-    def created(topic: Topic | DanubiusError) -> None:
-        # Someone else was creating it with other settings: only the dispatch matters to a producer.
-        if isinstance(topic, TopicExists):
-            topic = broker.topics.get(TopicName(command.topic), topic)
-        with_topic(topic)
+    def _answer_due(self) -> None:
+        self._late_timer = None
+        late = self._late
+        assert late is not None
+        now_ns = self._broker.clock.monotonic_ns()
+        while late and late[0][0] <= now_ns:
+            _, correlation_id, offset = late.popleft()
+            self._peer.send(Produced(offset), correlation_id)
+        if late:
+            self._wait_for(late[0][0])
 
-    existing = broker.topic_or_none(command.topic)
-    if existing is not None:
-        with_topic(existing)
-    else:
-        create_missing(broker, command.topic, command.spec, created)
+    def _answer_all(self, late: deque[tuple[int, int, Offset]]) -> None:
+        """It ends: there is nobody left to slow down, and what is stored is stored."""
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        while late:
+            _, correlation_id, offset = late.popleft()
+            self._peer.send(Produced(offset), correlation_id)
 
+    # ------------------------------------------------------------ those who want its place
 
-def _check_topic(topic: Topic, command: OpenProducer) -> None:
-    if topic.gate is not None:
-        topic.gate.check_open(topic, len(topic.attached))
-    if topic.spec.dispatch is not command.spec.dispatch:
-        raise TopicExists(
-            f"topic {topic.name} is {topic.spec.dispatch.value}, the producer asked for "
-            f"{command.spec.dispatch.value}; open it with dispatch={topic.spec.dispatch.value!r}"
-        )
-
-
-def _check_open(command: OpenProducer) -> str:
-    if command.resume_epoch > EPOCH_MAX:
-        raise InvalidArgument(
-            f"resume_epoch is {command.resume_epoch}, at most {EPOCH_MAX} fits a batch"
-        )
-    return parse_name("producer", command.name)
+    def probe(self, on_result: Callable[[bool], None]) -> None:
+        """Find out whether the client still answers."""
+        self._peer.probe(on_result)

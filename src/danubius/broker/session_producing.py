@@ -4,38 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.producing import ProducerHandle, open_producer
+from danubius.broker.opening import Opening
+from danubius.broker.producing import ProducerHandle
 from danubius.errors import DanubiusError, HandleNotFound
 from danubius.wire.commands import CloseProducer, OpenProducer, Produce
 
 if TYPE_CHECKING:
+    from danubius.broker.opening import Place
     from danubius.broker.session_state import Handler, PayloadHandler, SessionState
-    from danubius.broker.topic import Topic
     from danubius.publish.core.sequencer import Producer
 
 
 def _open_producer(session: SessionState, command: OpenProducer, correlation_id: int) -> None:
     handle = session.reserve_handle()
 
-    def opened(topic: Topic, producer: Producer) -> None:
-        if session.is_closed:
-            return
+    def opened(place: Place, producer: Producer) -> None:
+        session.on_closed.discard(opening.cancel)
         attached = ProducerHandle(
-            session.broker, session.peer, topic, producer, handle, session.forget_producer
+            session.broker,
+            session.peer,
+            place.topic,
+            producer,
+            handle,
+            session.forget_producer,
+            place,
         )
         session.producers[handle] = attached
         session.peer.send(attached.attach(), correlation_id)
 
     def failed(error: DanubiusError) -> None:
+        session.on_closed.discard(opening.cancel)
         session.fail(correlation_id, error)
 
-    with session.promising(handle):
-        open_producer(
-            session.broker,
-            command,
-            session.later(correlation_id, opened, handle),
-            session.later(correlation_id, failed, handle),
-        )
+    opening = Opening(
+        session.broker,
+        command,
+        session.later(correlation_id, opened, handle),
+        session.later(correlation_id, failed, handle),
+    )
+    session.on_closed.add(opening.cancel)
+    try:
+        with session.promising(handle):
+            opening.start()
+    except DanubiusError:
+        session.on_closed.discard(opening.cancel)
+        raise
 
 
 def _produce(

@@ -55,6 +55,10 @@ class AttachedProducer(Protocol):
 
     def end(self, error: DanubiusError) -> None: ...
 
+    def probe(self, on_result: Callable[[bool], None]) -> None:
+        """Find out within a second whether its client still answers."""
+        ...
+
 
 class Topic:
     """State of one topic; all of it on the loop thread."""

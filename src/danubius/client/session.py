@@ -233,7 +233,7 @@ class Session:
             on_reply = self._pending.pop(correlation, None)
             if on_reply is not None:
                 if type(command) is Error:
-                    on_reply(_error_of(command), payload)
+                    on_reply(command.as_exception(), payload)
                 else:
                     on_reply(command, payload)
                 return
@@ -252,7 +252,7 @@ class Session:
                 if not self._welcome.done():
                     self._welcome.set_result(command)
             case Error(about=0):
-                self._end(_error_of(command))
+                self._end(command.as_exception())
             case Error():
                 self._on_refused(command)
             case Goodbye():
@@ -282,7 +282,7 @@ class Session:
             extra={
                 "command": _OPCODE_NAMES.get(refusal.about, str(refusal.about)),
                 "handle": refusal.handle,
-                "error": str(_error_of(refusal)),
+                "error": str(refusal.as_exception()),
             },
         )
 
@@ -360,10 +360,6 @@ class Session:
         if silent_s >= self._keepalive_s:
             self.call(Ping(), ignore)
         self._arm_keepalive()
-
-
-def _error_of(frame: Error) -> DanubiusError:
-    return error_from_code(frame.code, frame.message, frame.first, frame.end)
 
 
 def ignore(_reply: AnyCommand | DanubiusError, _payload: memoryview) -> None:

@@ -76,8 +76,7 @@ class BinaryConnection:
             # Only an oversized answer can come here; a request must not wait for ever.
             log.warning("answer not sent", extra={"peer": self.address, "error": str(error)})
             if correlation_id and self._wire.state is ConnectionState.OPEN:
-                reply = Error(error.code, error.message, error.retry)
-                self.protocol.write(self._wire.send(reply, correlation_id))
+                self.protocol.write(self._wire.send(Error.of(error), correlation_id))
 
     def flush(self) -> None:
         self.protocol.flush()
@@ -132,7 +131,7 @@ class BinaryConnection:
         log.info("connection refused", extra={"peer": self.address, "error": str(error)})
         self._edge.refusals += 1
         if self._can_send(Opcode.ERROR):
-            self.protocol.write(self._wire.send(Error(error.code, error.message, error.retry)))
+            self.protocol.write(self._wire.send(Error.of(error)))
 
     def _closed(self, _reason: Exception | None) -> None:
         self._edge.forget(self)

@@ -45,6 +45,7 @@ class Producer:
         "epoch",
         "id",
         "is_attached",
+        "is_opening",
         "is_undone",
         "name",
         "previous",
@@ -58,10 +59,12 @@ class Producer:
         self.name = name
         self.epoch = epoch
         self.is_attached = False
+        self.is_opening = False
+        """Whether its life is not durable yet."""
         self.is_undone = False
         """Its `open` did not become durable while a newer one was under way."""
         self.previous: Producer | None = None
-        """Of an undone one: the life before it."""
+        """Of one that is opening or undone: the life before it."""
         self.committed_next = next_sequence
         self.admitted_next = next_sequence
         self.runs: deque[Run] = deque(maxlen=RUNS_MAX)
@@ -110,6 +113,18 @@ class Sequencer:
     @property
     def producers(self) -> list[Producer]:
         return list(self._producers.values())
+
+    @property
+    def durable_producers(self) -> list[Producer]:
+        """The lives that a crash now would leave: of a name that is opening, the one before."""
+        lives: list[Producer] = []
+        for newest in self._producers.values():
+            life: Producer | None = newest
+            while life is not None and life.is_opening:
+                life = life.previous
+            if life is not None:
+                lives.append(life)
+        return lives
 
     def producer_or_none(self, name: str) -> Producer | None:
         return self._producers.get(name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 from danubius.client import client as aio
 from danubius.client.blocking_administration import BlockingAdministration
 from danubius.client.client import DEFAULT_URL, RETENTION_AGE
+from danubius.client.delayed import due_ms_of, now_ms
 from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
 from danubius.client.options import to_milliseconds
@@ -23,12 +24,16 @@ from danubius.errors import Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from types import TracebackType
 
     from danubius.client.consumer import Consumer as AsyncConsumer
     from danubius.client.options import (
+        AccessName,
         CompressionName,
+        DeliverAfter,
+        DeliverAfterMany,
+        DeliverAtMany,
         DispatchName,
         DurabilityName,
         Start,
@@ -53,6 +58,8 @@ class ProducerSettings(TypedDict, total=False):
     linger: float
     buffer_bytes: int
     send_timeout: float
+    access: AccessName
+    resume: bool
 
 
 class ConsumerSettings(TypedDict, total=False):
@@ -209,6 +216,11 @@ class Producer:
         return self._producer.name
 
     @property
+    def next_sequence(self) -> int:
+        """The number of the next message; see `danubius.Producer.next_sequence`."""
+        return self._producer.next_sequence
+
+    @property
     def buffered_bytes(self) -> int:
         """Bytes accepted and not yet acknowledged."""
         return self._producer.buffered_bytes + self._posted_bytes
@@ -219,9 +231,19 @@ class Producer:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
         """Send one message and return once it is as durable as its topic asks."""
-        return self._loop.run(self._producer.send(payload, key=key, attributes=attributes))
+        return self._loop.run(
+            self._producer.send(
+                payload,
+                key=key,
+                attributes=attributes,
+                deliver_after=deliver_after,
+                deliver_at=deliver_at,
+            )
+        )
 
     def send_nowait(
         self,
@@ -229,12 +251,17 @@ class Producer:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Put one message into the open batch and return at once; `flush()` waits for all of them.
 
         Raises Overloaded when `buffer_bytes` are not acknowledged yet.
         """
         payload, size = self._producer.check(payload, key, attributes)
+        due_ms: int | None = None
+        if deliver_after is not None or deliver_at is not None:
+            due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
         with self._lock:
             buffered = self._producer.buffered_bytes + self._posted_bytes
             if buffered and buffered + size > self._producer.buffer_bytes:
@@ -247,7 +274,7 @@ class Producer:
         def put() -> None:
             with self._lock:
                 self._posted_bytes -= size
-            self._producer.put_nowait(payload, key, attributes, size)
+            self._producer.put_nowait(payload, key, attributes, size, due_ms)
 
         self._mailbox.put(put)
 
@@ -257,9 +284,19 @@ class Producer:
         *,
         keys: Sequence[bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        deliver_after: DeliverAfterMany | None = None,
+        deliver_at: DeliverAtMany | None = None,
     ) -> Receipts:
         """Send many messages in as few batches as possible and wait until all are stored."""
-        return self._loop.run(self._producer.send_many(payloads, keys=keys, attributes=attributes))
+        return self._loop.run(
+            self._producer.send_many(
+                payloads,
+                keys=keys,
+                attributes=attributes,
+                deliver_after=deliver_after,
+                deliver_at=deliver_at,
+            )
+        )
 
     def flush(self) -> None:
         """Wait until everything sent so far is acknowledged."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from danubius.broker.about import About
 from danubius.broker.atomic import Atomic
+from danubius.broker.delaying import Delays
 from danubius.broker.recovery_topics import adopt_namespaces
 from danubius.broker.retention import TopicRetention
 from danubius.broker.transactions import Transactions
@@ -24,6 +25,7 @@ class Node:
         self.broker = broker
         self.about = About()
         self.atomic = Atomic(broker)
+        self.delays = Delays(broker, self.atomic)
         self.retention = TopicRetention(broker)
         self.transactions = Transactions(broker, self.atomic)
 
@@ -33,4 +35,5 @@ class Node:
         # Namespaces and topics may have changed behind the facts that put a topic up.
         for topic in self.broker.topics_by_id.values():
             self.broker.apply_policies(topic)
+        self.delays.start()
         self.retention.start()

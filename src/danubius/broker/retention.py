@@ -49,7 +49,10 @@ class TopicRetention:
         del self._due[-self._count :]
         for topic_id in some:
             topic = broker.topics_by_id.get(topic_id)
-            if topic is not None and isinstance(topic.log, ManagedLedger) and not topic.is_deleting:
+            # What is in a delay log stays until it is due, and has no subscriptions to say so.
+            if topic is None or topic.is_deleting or topic.parent:
+                continue
+            if isinstance(topic.log, ManagedLedger):
                 self._trim(topic, topic.log, now_ms)
 
     def _trim(self, topic: Topic, ledger: ManagedLedger, now_ms: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.broker import (
     session_administration,
     session_consuming,
+    session_delaying,
     session_producing,
     session_topics,
     session_transactions,
@@ -85,10 +86,12 @@ _HANDLERS: Final[dict[type, Handler]] = {
     **session_topics.HANDLERS,
     **session_transactions.HANDLERS,
     **session_producing.HANDLERS,
+    **session_delaying.HANDLERS,
     **session_consuming.HANDLERS,
     **session_administration.HANDLERS,
 }
 _PAYLOAD_HANDLERS: Final[dict[type, PayloadHandler]] = {
     **session_transactions.PAYLOAD_HANDLERS,
     **session_producing.PAYLOAD_HANDLERS,
+    **session_delaying.PAYLOAD_HANDLERS,
 }

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+SCHEDULED: Final = -1
+"""The offset of a message that has none yet."""
+
 ItemT = TypeVar("ItemT")
 
 
@@ -35,7 +38,12 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
     topic: str
     offset: int
-    """The message's position in its topic."""
+    """The message's position in its topic; -1 if it will get one when it is due."""
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the message was sent with deliver_after or deliver_at."""
+        return self.offset == SCHEDULED
 
 
 class Receipts(Sequence[Receipt]):

@@ -24,6 +24,7 @@ from danubius.model.subscription import (
 )
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.record.batch import Codec
+from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
 DispatchName = Literal["reliable", "non-reliable"]
 DurabilityName = Literal["synced", "written"]
 CompressionName = Literal["lz4", "zstd"]
+AccessName = Literal["shared", "exclusive", "wait-for-exclusive"]
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key-shared"]
 Start = Literal["earliest", "latest"] | int | datetime
 """Where to begin: the oldest message, behind the newest, at an offset, or at the first message of a time."""
+DeliverAfter = float | timedelta
+"""Seconds from now."""
+DeliverAfterMany = DeliverAfter | list[DeliverAfter] | tuple[DeliverAfter, ...]
+DeliverAtMany = datetime | list[datetime] | tuple[datetime, ...]
+"""One for all, or one for each."""
 
 BATCH_HEADROOM_BYTES: Final = MIB
 """Room for the header, the offsets and the attribute columns beside the messages of a full batch."""
@@ -64,8 +71,14 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     linger_s: float
     buffer_bytes: int
     send_timeout_s: float
+    access: Access = Access.SHARED
+    resume: bool = False
 
     def check(self) -> None:
+        if self.resume and self.spec.dispatch is not Dispatch.RELIABLE:
+            raise InvalidArgument(
+                "resume=True needs a reliable topic: of others nobody knows what was stored"
+            )
         check_count("batch_bytes", self.batch_bytes, 1, BATCH_BYTES_MAX - BATCH_HEADROOM_BYTES)
         check_count("batch_records", self.batch_records, 1, BATCH_RECORDS_MAX)
         _check_range("linger", self.linger_s, 0, 60)
@@ -139,6 +152,17 @@ def parse_spec(
         parse_word(Durability, "durability", durability),
         retention if retention is not None else Retention(),
     )
+
+
+def producer_name(name: str | None, *, resume: bool) -> str:
+    """The name that was given, or one that nobody has."""
+    if name is not None:
+        return name_of("producer name", name)
+    if resume:
+        raise InvalidArgument(
+            'resume=True needs a name that is the same after a restart, such as name="loader"'
+        )
+    return random_name("producer")
 
 
 def parse_codec(compression: str | None) -> Codec:

@@ -16,6 +16,7 @@ import msgspec
 from danubius.client.core.batching import Draft
 from danubius.client.core.checks import check_key, measure, to_draft
 from danubius.client.core.repeat import fresh
+from danubius.client.delayed import ScheduledReceipts, dues_of
 from danubius.client.messages import Receipts
 from danubius.client.partitions import PartitionWatch, attempt_all, close_all, open_all
 from danubius.client.producer import Producer
@@ -23,13 +24,20 @@ from danubius.client.producer_lane import ProducerLane
 from danubius.client.receipts import PartitionedReceipts
 from danubius.errors import DanubiusError, InvalidArgument
 from danubius.model.partitions import partition_name, route
+from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from danubius.client.link import Link
     from danubius.client.messages import Receipt
-    from danubius.client.options import ProducerOptions
+    from danubius.client.options import (
+        DeliverAfter,
+        DeliverAfterMany,
+        DeliverAtMany,
+        ProducerOptions,
+    )
     from danubius.client.settlement import Bundle
 
 KEYS_REMEMBERED: Final = 65_536
@@ -57,6 +65,11 @@ class PartitionedProducer(Producer):
 
     def __init__(self, link: Link, options: ProducerOptions, partitions: int) -> None:
         assert partitions > 0
+        if options.resume:
+            raise InvalidArgument(
+                f"{options.topic} is partitioned, and resume=True counts the messages of one topic: "
+                "open a producer for each partition"
+            )
         self._link = link
         self._options = options
         self._partitions = partitions
@@ -81,6 +94,10 @@ class PartitionedProducer(Producer):
     def buffered_bytes(self) -> int:
         return sum(lane.buffered_bytes for lane in self._lanes)
 
+    @property
+    def next_sequence(self) -> int:
+        return sum(lane.next_sequence for lane in self._lanes)
+
     # ------------------------------------------------------------ sending
 
     async def send(
@@ -89,8 +106,16 @@ class PartitionedProducer(Producer):
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
-        return await self._lane_of(key).send(payload, key=key, attributes=attributes)
+        return await self._lane_of(key).send(
+            payload,
+            key=key,
+            attributes=attributes,
+            deliver_after=deliver_after,
+            deliver_at=deliver_at,
+        )
 
     def send_nowait(
         self,
@@ -98,8 +123,16 @@ class PartitionedProducer(Producer):
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
-        self._lane_of(key).send_nowait(payload, key=key, attributes=attributes)
+        self._lane_of(key).send_nowait(
+            payload,
+            key=key,
+            attributes=attributes,
+            deliver_after=deliver_after,
+            deliver_at=deliver_at,
+        )
 
     async def send_many(
         self,
@@ -107,18 +140,26 @@ class PartitionedProducer(Producer):
         *,
         keys: Sequence[bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        deliver_after: DeliverAfterMany | None = None,
+        deliver_at: DeliverAtMany | None = None,
     ) -> Receipts:
         draft = to_draft(payloads, keys, attributes)
         for lane in self._lanes:
             lane.check_open()
         sizes = measure(draft, self._lanes[0].message_bytes_max)
+        is_delayed = deliver_after is not None or deliver_at is not None
+        due = dues_of(deliver_after, deliver_at, len(sizes)) if is_delayed else None
         spread = self._deal(draft, sizes) if draft.keys is None else self._sort(draft, sizes)
+        dues = _spread_dues(spread, due)
         results = await attempt_all(
-            lane.ship(part, part_sizes) for lane, part, part_sizes in spread.parts
+            lane.ship(part, part_sizes, part_due)
+            for (lane, part, part_sizes), part_due in zip(spread.parts, dues, strict=True)
         )
         bundles = _all_stored(results, len(payloads))
         receipts = [
-            Receipts(part.lane.topic, bundle.spans)
+            ScheduledReceipts(part.lane.topic, len(part.sizes))
+            if is_delayed
+            else Receipts(part.lane.topic, bundle.spans)
             for part, bundle in zip(spread.parts, bundles, strict=True)
         ]
         return PartitionedReceipts(self.topic, receipts, spread.homes, spread.places)
@@ -210,9 +251,14 @@ class PartitionedProducer(Producer):
         return self._lanes[0].check(payload, key, attributes)
 
     def put_nowait(
-        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, str] | None,
+        size: int,
+        due_ms: int | None = None,
     ) -> None:
-        self._lane_of(key).put_nowait(payload, key, attributes, size)
+        self._lane_of(key).put_nowait(payload, key, attributes, size, due_ms)
 
     # ------------------------------------------------------------ life
 
@@ -231,7 +277,11 @@ class PartitionedProducer(Producer):
             return
         share = max(1, self._options.buffer_bytes // partitions)
         new = [self._lane(index, share) for index in range(len(old), partitions)]
-        await open_all(new)
+        if self._options.access is Access.WAIT_FOR_EXCLUSIVE:
+            for lane in new:  # in order: two who wait for all of them must not hold half each
+                await lane.open()
+        else:
+            await open_all(new)
         for lane in old:
             lane.buffer_bytes = share
         self._lanes = [*old, *new]
@@ -245,6 +295,16 @@ class PartitionedProducer(Producer):
             buffer_bytes=buffer_bytes,
         )
         return ProducerLane(self._link, options)
+
+
+def _spread_dues(spread: Spread, due: list[int] | None) -> list[list[int] | None]:
+    """The due times of each part, if there are any."""
+    if due is None:
+        return [None] * len(spread.parts)
+    dues: list[list[int]] = [[] for _ in spread.parts]
+    for home, due_ms in zip(spread.homes, due, strict=True):
+        dues[home].append(due_ms)
+    return list(dues)
 
 
 def _all_stored(results: list[Bundle | DanubiusError], count: int) -> list[Bundle]:

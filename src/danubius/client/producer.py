@@ -15,9 +15,11 @@ from danubius.errors import DanubiusError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
 
     from danubius.client.messages import Receipt, Receipts
+    from danubius.client.options import DeliverAfter, DeliverAfterMany, DeliverAtMany
 
 _HASTY_FLUSH_S: Final = 2.0
 """How long the end of an `async with` block waits for open batches when its body failed."""
@@ -51,6 +53,15 @@ class Producer(ABC):
     def buffered_bytes(self) -> int:
         """Bytes accepted and not yet acknowledged."""
 
+    @property
+    @abstractmethod
+    def next_sequence(self) -> int:
+        """The number of the next message.
+
+        Opened with `resume=True`, it is how many messages are stored under this name: a loader that was killed goes on
+        with the message of that number, and each is stored once.
+        """
+
     @abstractmethod
     async def send(
         self,
@@ -58,11 +69,17 @@ class Producer(ABC):
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
         """Send one message and return once it is as durable as its topic asks.
 
         Concurrent sends share a batch. Cancelling the wait does not take the message back. Of a partitioned topic,
         messages with one key go to one partition, those without a key to each in turn.
+
+        With `deliver_after` (seconds or a timedelta) or `deliver_at` (an aware datetime) the message is stored now and
+        published when it is due: not before, and later by 0.2 % of the delay at the most. It gets its offset then, so
+        the receipt has none: `receipt.is_scheduled`. Reliable topics only.
 
         Raises:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
@@ -78,6 +95,8 @@ class Producer(ABC):
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Put one message into the open batch and return at once; `await flush()` waits for all of them.
 
@@ -95,11 +114,13 @@ class Producer(ABC):
         *,
         keys: Sequence[bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        deliver_after: DeliverAfterMany | None = None,
+        deliver_at: DeliverAtMany | None = None,
     ) -> Receipts:
         """Send many messages in as few batches as possible and wait until all are stored.
 
-        Waits while the buffer is full. On an error some of the messages may have been stored; the error's notes say how
-        many were.
+        `deliver_after` and `deliver_at` are one for all, or a list with one for each. Waits while the buffer is full.
+        On an error some of the messages may have been stored; the error's notes say how many were.
         """
 
     @abstractmethod
@@ -126,7 +147,12 @@ class Producer(ABC):
 
     @abstractmethod
     def put_nowait(
-        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, str] | None,
+        size: int,
+        due_ms: int | None = None,
     ) -> None:
         """Take a checked message from a caller that cannot be told of a failure: `flush` tells it."""
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from danubius.client.core.batching import Accumulator, Draft, cut, split
 from danubius.client.core.checks import checked_size, measure, to_bytes, to_draft
 from danubius.client.core.repeat import fresh
+from danubius.client.delayed import DelayedLane, ScheduledReceipts, due_ms_of, dues_of, now_ms
 from danubius.client.gate import Gate
-from danubius.client.messages import Receipt, Receipts
+from danubius.client.messages import SCHEDULED, Receipt, Receipts
 from danubius.client.producer import Producer
 from danubius.client.settlement import Bundle, Settlement, Sole, Waiters
 from danubius.client.shipper import Shipper
@@ -30,9 +31,15 @@ from danubius.record.encode import encode, encode_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from danubius.client.link import Link
-    from danubius.client.options import ProducerOptions
+    from danubius.client.options import (
+        DeliverAfter,
+        DeliverAfterMany,
+        DeliverAtMany,
+        ProducerOptions,
+    )
 
 _DETACH_TIMEOUT_S: Final = 5.0
 
@@ -44,7 +51,9 @@ class ProducerLane(Producer):
         self._options = options
         self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
+        self._link = link
         self._shipper = Shipper(link, self, options)
+        self._delayed: DelayedLane | None = None
         self._outbox = self._shipper.outbox
         self._batch = Accumulator(options.batch_bytes, options.batch_records)
         self._waiters = Waiters()
@@ -80,7 +89,12 @@ class ProducerLane(Producer):
 
     @property
     def buffered_bytes(self) -> int:
-        return self._outbox.bytes + self._batch.size
+        delayed = self._delayed.buffered_bytes if self._delayed is not None else 0
+        return self._outbox.bytes + self._batch.size + delayed
+
+    @property
+    def next_sequence(self) -> int:
+        return self._outbox.next_sequence + self._batch.count
 
     # ------------------------------------------------------------ sending
 
@@ -90,8 +104,14 @@ class ProducerLane(Producer):
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> Receipt:
         payload, size = self.check(payload, key, attributes)
+        if deliver_after is not None or deliver_at is not None:
+            due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
+            await self._later().send(payload, key, attributes, size, due_ms)
+            return Receipt(self._topic, SCHEDULED)
         if (
             self._sealed_count == 1
             and self._is_prompt
@@ -114,8 +134,14 @@ class ProducerLane(Producer):
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deliver_after: DeliverAfter | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         payload, size = self.check(payload, key, attributes)
+        if deliver_after is not None or deliver_at is not None:
+            due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
+            self._later().send_nowait(payload, key, attributes, size, due_ms)
+            return
         if not self._has_room(size):
             raise Overloaded(
                 f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
@@ -129,18 +155,31 @@ class ProducerLane(Producer):
         *,
         keys: Sequence[bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        deliver_after: DeliverAfterMany | None = None,
+        deliver_at: DeliverAtMany | None = None,
     ) -> Receipts:
         draft = to_draft(payloads, keys, attributes)
-        bundle = await self.ship(draft, measure(draft, self._message_bytes_max))
+        sizes = measure(draft, self._message_bytes_max)
+        due: list[int] | None = None
+        if deliver_after is not None or deliver_at is not None:
+            due = dues_of(deliver_after, deliver_at, len(sizes))
+        bundle = await self.ship(draft, sizes, due)
         if bundle.error is not None:
             error = fresh(bundle.error)
             error.add_note(f"{bundle.stored_count} of the {len(payloads)} messages were stored")
             raise error
+        if due is not None:
+            return ScheduledReceipts(self._topic, len(sizes))
         return Receipts(self._topic, bundle.spans)
 
-    async def ship(self, draft: Draft, sizes: list[int]) -> Bundle:
-        """Send measured messages in batches of their own; return once each batch is stored or has failed."""
+    async def ship(self, draft: Draft, sizes: list[int], due: list[int] | None = None) -> Bundle:
+        """Send measured messages in batches of their own; return once each batch is stored or has failed.
+
+        With `due` times they are delivered then.
+        """
         self.check_open()
+        if due is not None:
+            return await self._later().ship(draft, sizes, due)
         cuts = split(sizes, self._options.batch_bytes, self._options.batch_records)
         self._seal()
         bundle = Bundle()
@@ -176,14 +215,23 @@ class ProducerLane(Producer):
                 await waiter
             finally:
                 self._flushes.pop(waiter, None)
+        late_error: DanubiusError | None = None
+        if self._delayed is not None:
+            try:
+                await self._delayed.flush()
+            except DanubiusError as error:
+                late_error = error
         unheard, self._shipper.unheard = self._shipper.unheard, None
+        unheard = unheard or late_error
         if unheard is not None:
             raise unheard
 
     def push(self) -> None:
-        """Let the open batch go, without waiting for anything."""
+        """Let the open batches go, without waiting for anything."""
         self._seal()
         self._shipper.pump()
+        if self._delayed is not None:
+            self._delayed.push()
 
     async def close(self) -> None:
         if self._is_closing:
@@ -195,6 +243,8 @@ class ProducerLane(Producer):
             await self.flush()
         finally:
             try:
+                if self._delayed is not None:
+                    await self._delayed.close(self._ending(), _DETACH_TIMEOUT_S)
                 await self._shipper.close(self._ending(), _DETACH_TIMEOUT_S)
             finally:
                 self._is_closed = True
@@ -225,12 +275,31 @@ class ProducerLane(Producer):
         return payload, size
 
     def put_nowait(
-        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str] | None, size: int
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, str] | None,
+        size: int,
+        due_ms: int | None = None,
     ) -> None:
         if self._error is not None or self._is_closing:
             self._shipper.unheard = self._shipper.unheard or self._ending()
+        elif due_ms is not None:
+            try:
+                self._later().put_nowait(payload, key, attributes, size, due_ms)
+            except DanubiusError as error:
+                self._shipper.unheard = self._shipper.unheard or error
         else:
             self._put(payload, key, attributes, size, None)
+
+    def _later(self) -> DelayedLane:
+        """The way of messages that are delivered later; made when the first comes."""
+        delayed = self._delayed
+        if delayed is None:
+            delayed = self._delayed = DelayedLane(self._link, self._options)
+        elif delayed.may_be_renewed:
+            delayed = self._delayed = DelayedLane(self._link, self._options, delayed.unheard)
+        return delayed
 
     def check_open(self) -> None:
         """Raise why nothing can be sent any more, if so."""

@@ -389,6 +389,11 @@ class ManagedLedger:
         count = plan_drop(self.ledgers, floor, retention, now_ms)
         return max(self._start, self._ledgers[count - 1].end_offset) if count else self._start
 
+    def seal_open(self, bytes_min: int) -> None:
+        """End the open ledger if it has so many bytes, so that it can go with the others."""
+        if self._open is not None and self._open.data_bytes >= bytes_min:
+            self._seal()
+
     def trim_to(self, start: int) -> None:
         """Let the topic start at `start`; sealed ledgers wholly below it are deleted."""
         assert start <= self._end

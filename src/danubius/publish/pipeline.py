@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from danubius.errors import DanubiusError, InvalidBatch
 from danubius.ledger.entry import Entry
 from danubius.publish.core.sequencer import Producer, Repeated, Sequencer
-from danubius.record.batch import Header, check_batch, stamp
+from danubius.record.batch import Header, check_batch, read_header, stamp
 
 if TYPE_CHECKING:
     from danubius.model.ids import Epoch, Offset
@@ -85,10 +85,7 @@ class PublishPipeline:
         """Take one batch over; `answer` is called exactly once unless this raises."""
         header = check_batch(batch)
         if header.producer_id != producer.id or header.producer_epoch != producer.epoch:
-            raise InvalidBatch(
-                f"the batch says producer {header.producer_id} epoch {header.producer_epoch}, but it was sent through "
-                f"the handle of producer {producer.id} epoch {producer.epoch}"
-            )
+            raise _foreign(header, producer)
         offset = self.sequencer.admit(producer, header.base_sequence, header.count)
         if isinstance(offset, Repeated):
             self._answer_repeated(offset, answer)
@@ -105,6 +102,30 @@ class PublishPipeline:
         else:
             self._journal.append(batch, append)
         return header
+
+    def publish_wrapped(
+        self, inner: Header, wrap: Callable[[], bytearray], producer: Producer, answer: Answer
+    ) -> Offset | None:
+        """Take over a checked batch as the one record of another, which `wrap` makes if it is new.
+
+        Its producer's sequence counts batches. Returns where it will be, None if it was here before; `answer` is
+        called exactly once unless this raises.
+        """
+        if inner.producer_id != producer.id or inner.producer_epoch != producer.epoch:
+            raise _foreign(inner, producer)
+        offset = self.sequencer.admit(producer, inner.base_sequence, 1)
+        if isinstance(offset, Repeated):
+            self._answer_repeated(offset, answer)
+            return None
+        batch = memoryview(wrap())
+        stamp(batch, offset, self._epoch)
+        self.batches_in += 1
+        self.bytes_in += len(batch)
+        last_time_us = read_header(batch).last_time_us
+        append = _Append(self, Entry(offset, offset + 1, batch, last_time_us), answer)
+        assert self._journal is not None
+        self._journal.append(batch, append)
+        return offset
 
     def publish_unsequenced(self, batch: memoryview, answer: Answer) -> Header:
         """Take over one batch that nobody will repeat; `answer` is called exactly once unless this raises.
@@ -169,3 +190,10 @@ class PublishPipeline:
         for answers in waiting.values():
             for answer in answers:
                 answer(error)
+
+
+def _foreign(header: Header, producer: Producer) -> InvalidBatch:
+    return InvalidBatch(
+        f"the batch says producer {header.producer_id} epoch {header.producer_epoch}, but it was sent through "
+        f"the handle of producer {producer.id} epoch {producer.epoch}"
+    )

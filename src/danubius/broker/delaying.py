@@ -1,0 +1,347 @@
+"""Delayed messages: they wait in a hidden log beside their topic, and are published when they are due.
+
+So a topic, its cursors and its readers never hear of delays. A batch is released in one atomic record with the fact
+that says how far the releases have come (`DelayAdvanced`), so it is published once, whatever happens. Releases go in
+rising order of (due time, offset in the delay log), hence that one pair, the *watermark*, is all that is remembered.
+Two rules keep it true:
+- what is scheduled below a pair whose release is planned gets that pair's due time, which is past: it stands behind;
+- nothing is released from the lowest pair on that is still on its way through the journal.
+
+Memory is bounded by `delay_entries_max` for all delay logs; see `delay_index`. What waits is bounded by the disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import logging
+from typing import TYPE_CHECKING, Final
+
+from danubius.broker.delay_log import NEVER, DelayLog, Release, Scan
+from danubius.broker.delay_wrapper import check_wrappable, wrap
+from danubius.broker.events import DelayAdvanced, LogTrimmed, TopicCreated, TopicRemoved
+from danubius.errors import DanubiusError, InvalidArgument, TopicDeleted
+from danubius.ledger.managed import ManagedLedger
+from danubius.model.ids import Offset, TopicId
+from danubius.model.limits import MIB
+from danubius.model.policy import YEARS_MS
+from danubius.model.topic import TopicSpec
+from danubius.publish.core.delay_index import ENDLESS, due_of, key_of, offset_of
+from danubius.record.batch import check_batch
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from danubius.broker.atomic import Atomic
+    from danubius.broker.broker import Broker
+    from danubius.broker.topic import Topic
+    from danubius.publish.core.sequencer import Producer
+    from danubius.publish.pipeline import Answer
+    from danubius.record.header import Header
+
+    OnLog = Callable[[DelayLog | DanubiusError], None]
+
+DELAY_MAX_MS: Final = YEARS_MS
+"""How far ahead a message may be scheduled."""
+RELEASE_COUNT_MAX: Final = 256
+TIMER_MAX_MS: Final = 1000
+"""The clock is looked at this often, so that one that was set is noticed."""
+RETRY_MS: Final = 1000
+SCAN_MARGIN_MS: Final = 5000
+"""What is behind the horizon is looked for this long before it is needed."""
+TEND_MS: Final = 5000
+SEAL_BYTES: Final = 1 * MIB
+"""An emptied delay log frees its open ledger from this size on."""
+
+log = logging.getLogger(__name__)
+
+
+class Delays:
+    """All delay logs of one broker, and the one timer that wakes them."""
+
+    def __init__(self, broker: Broker, atomic: Atomic) -> None:
+        self._broker = broker
+        self._atomic = atomic
+        self._logs: dict[TopicId, DelayLog] = {}
+        """By the topic that they belong to."""
+        self._opening: dict[TopicId, list[OnLog]] = {}
+        self._wakes: list[tuple[int, int, DelayLog]] = []
+        """A heap of when to look at which; only the one that says what `wake_ms` says counts."""
+        self._numbers = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER
+        self._held = 0
+        """At most this many keys are held; counted again when it reaches the bound."""
+
+    def start(self) -> None:
+        """Find what waits in the logs that were recovered."""
+        topics = self._broker.topics_by_id
+        for topic in list(topics.values()):
+            if not topic.parent:
+                continue
+            parent = topics.get(TopicId(topic.parent))
+            if parent is None:
+                self._remove(topic)
+            else:
+                self._scan(self._adopt(parent, topic), key_of(*topic.watermark) + 1)
+        self._broker.ticks.add(TEND_MS, self._tend)
+
+    def pending(self, topic: Topic) -> int:
+        """How many batches of a topic wait for their time."""
+        source = self._logs.get(topic.id)
+        return 0 if source is None else source.index.pending + len(source.in_flight)
+
+    # ------------------------------------------------------------ scheduling
+
+    def open_log(self, parent: Topic, on_done: OnLog) -> None:
+        """The delay log of a topic, made if this is the first time that one is needed."""
+        if not parent.is_reliable:
+            raise InvalidArgument(
+                f"topic {parent.name} is not reliable: it stores nothing, so nothing can wait in it; "
+                "delay messages of reliable topics"
+            )
+        known = self._logs.get(parent.id)
+        if known is not None:
+            on_done(known)
+            return
+        if parent.id in self._opening:
+            self._opening[parent.id].append(on_done)
+            return
+        self._opening[parent.id] = [on_done]
+        broker = self._broker
+        event = TopicCreated(
+            broker.draw_id(),
+            parent.name,
+            TopicSpec(durability=parent.spec.durability),
+            broker.clock.wall_us() // 1000,
+            None,
+            parent.id,
+        )
+
+        def committed() -> None:
+            finish(self._adopt(parent, broker.host(event, [], 0)))
+
+        def finish(result: DelayLog | DanubiusError) -> None:
+            for waiting in self._opening.pop(parent.id):
+                waiting(result)
+
+        broker.journal_event(event.topic_id, event, committed, finish)
+
+    def _adopt(self, parent: Topic, topic: Topic) -> DelayLog:
+        source = self._logs[parent.id] = DelayLog(parent, topic)
+        return source
+
+    def schedule(
+        self, source: DelayLog, batch: memoryview, due_ms: int, producer: Producer, answer: Answer
+    ) -> Header:
+        """Keep a batch until it is due; `answer` is called once that is durable, unless this raises."""
+        self._check_hosted(source)
+        now_ms = self._now_ms()
+        if due_ms > now_ms + DELAY_MAX_MS:
+            raise InvalidArgument(
+                f"due_ms is {due_ms}, {(due_ms - now_ms) // 86_400_000} days ahead; "
+                f"at most {DELAY_MAX_MS // 86_400_000} days are allowed"
+            )
+        inner = check_batch(batch)
+        check_wrappable(inner)
+        due_ms = max(due_ms, due_of(source.planned))
+        key = ENDLESS
+
+        def stored(result: Offset | DanubiusError) -> None:
+            if key == ENDLESS:  # a repeat: what it repeats is on its way, or long here
+                answer(result)
+                return
+            del source.in_flight[key]
+            answer(result)
+            if not isinstance(result, DanubiusError):
+                self._add(source, key)
+            self._wake(source, due_ms)
+
+        offset = source.topic.pipeline.publish_wrapped(
+            inner, functools.partial(wrap, batch, inner, due_ms), producer, stored
+        )
+        if offset is not None:
+            key = key_of(due_ms, offset)
+            source.in_flight[key] = None
+        return inner
+
+    def _check_hosted(self, source: DelayLog) -> None:
+        source.parent.check_open()
+        if source.parent.id not in self._broker.topics_by_id:
+            raise TopicDeleted(f"topic {source.parent.name} was deleted")
+
+    def _add(self, source: DelayLog, key: int) -> None:
+        source.index.add(key)
+        self._held += 1
+        if self._held > self._broker.config.delay_entries_max:
+            self._shed()
+
+    def _shed(self) -> None:
+        """Keep the memory's bound: every delay log forgets what is farthest, if it holds more than its share."""
+        entries_max = self._broker.config.delay_entries_max
+        self._held = sum(len(source.index) for source in self._logs.values())
+        if self._held <= entries_max:
+            return
+        share = max(1, entries_max * 3 // 4 // len(self._logs))
+        for source in self._logs.values():
+            source.index.shed(max(share, 1))
+        self._held = sum(len(source.index) for source in self._logs.values())
+
+    # ------------------------------------------------------------ waking
+
+    def _now_ms(self) -> int:
+        return self._broker.clock.wall_us() // 1000
+
+    def _wake(self, source: DelayLog, when_ms: int) -> None:
+        """Look at it then, unless that happens earlier anyway."""
+        if when_ms >= source.wake_ms:
+            return
+        source.wake_ms = when_ms
+        heapq.heappush(self._wakes, (when_ms, next(self._numbers), source))
+        if when_ms < self._timer_ms:
+            self._arm(when_ms)
+
+    def _arm(self, when_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = when_ms
+        delay_ms = min(max(0, when_ms - self._now_ms()), TIMER_MAX_MS)
+        self._timer = self._broker.loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_ms = None, NEVER
+        now_ms = self._now_ms()
+        wakes = self._wakes
+        while wakes and wakes[0][0] <= now_ms:
+            when_ms, _, source = heapq.heappop(wakes)
+            if when_ms == source.wake_ms:
+                source.wake_ms = NEVER
+                self._advance(source)
+        if wakes and self._timer_ms == NEVER:
+            self._arm(wakes[0][0])
+
+    # ------------------------------------------------------------ releasing
+
+    def _advance(self, source: DelayLog) -> None:
+        """Release what is due, a slice at a time; without any, wait for the next."""
+        if source.is_busy or self._logs.get(source.parent.id) is not source:
+            return
+        index, now_ms = source.index, self._now_ms()
+        if source.scan_from == ENDLESS and index.wants_scan(now_ms, SCAN_MARGIN_MS):
+            self._scan(source, index.begin_scan())
+        keys = index.take_due(now_ms, source.below, RELEASE_COUNT_MAX)
+        if keys:
+            source.is_busy = True
+            source.planned = max(source.planned, keys[-1])
+            release = Release(source, keys, lambda error: self._commit(source, release, error))
+            release.run()
+            return
+        next_ms = index.next_due_ms(SCAN_MARGIN_MS)
+        if next_ms is not None:
+            # What is held back, by something on its way or by a scan, is looked at when that ends, and now and then.
+            self._wake(source, next_ms if next_ms > now_ms else now_ms + TIMER_MAX_MS)
+
+    def _commit(self, source: DelayLog, release: Release, error: DanubiusError | None) -> None:
+        keys, rest = release.keys[: release.done], release.keys[release.done :]
+        if error is not None:
+            keys, rest = [], release.keys
+        source.index.put_back(rest)
+
+        def done(result: list[Offset] | DanubiusError) -> None:
+            source.is_busy = False
+            if isinstance(result, DanubiusError):
+                source.index.put_back(keys)
+                log.warning(
+                    "delayed messages wait on",
+                    extra={"topic": source.parent.name, "error": result.message},
+                )
+                self._wake(source, self._now_ms() + RETRY_MS)
+            else:
+                # Others have their turn between two slices.
+                self._broker.loop.call_soon(self._advance, source)
+
+        if error is not None:
+            done(error)
+            return
+        fact = DelayAdvanced(source.topic.id, due_of(keys[-1]), offset_of(keys[-1]))
+        try:
+            self._atomic.commit(release.appends, [fact], done)
+        except DanubiusError as refusal:
+            done(refusal)
+
+    # ------------------------------------------------------------ finding what waits
+
+    def _scan(self, source: DelayLog, first_key: int) -> None:
+        """Look for all that is stored from a key on; what comes meanwhile is known anyway."""
+        source.scan_from = first_key
+
+        def done(error: DanubiusError | None) -> None:
+            if error is not None:
+                # From the start again: what was found already must not be found twice.
+                log.warning(
+                    "delayed messages cannot be read yet",
+                    extra={"topic": source.parent.name, "error": error.message},
+                )
+                source.index.shed_from(first_key)
+                self._broker.loop.call_later(RETRY_MS / 1000, again)
+                return
+            source.scan_from = ENDLESS
+            self._advance(source)
+
+        def again() -> None:
+            if self._logs.get(source.parent.id) is source:
+                source.index.begin_scan()
+                self._scan(source, first_key)
+
+        Scan(
+            source,
+            functools.partial(self._add, source),
+            self._broker.loop.call_soon,
+            done,
+        ).run()
+
+    # ------------------------------------------------------------ letting go
+
+    def _tend(self) -> None:
+        """Free what was released, and the logs of topics that are gone."""
+        topics = self._broker.topics_by_id
+        for source in list(self._logs.values()):
+            if source.parent.id not in topics:
+                del self._logs[source.parent.id]
+                self._remove(source.topic)
+            elif not source.parent.is_deleting:
+                self._trim(source)
+
+    def _trim(self, source: DelayLog) -> None:
+        ledger = source.topic.log
+        assert isinstance(ledger, ManagedLedger)
+        start = source.free_below()
+        if start == ledger.end_offset:
+            ledger.seal_open(SEAL_BYTES)
+        if start <= ledger.start_offset:
+            return
+
+        def committed() -> None:
+            if source.topic.id in self._broker.topics_by_id:
+                ledger.trim_to(start)
+
+        self._broker.journal_event(
+            source.topic.id, LogTrimmed(source.topic.id, start), committed, _kept
+        )
+
+    def _remove(self, topic: Topic) -> None:
+        """Its topic is gone, so nothing of it can come any more."""
+        topic.is_deleting = True
+
+        def committed() -> None:
+            if topic.id in self._broker.topics_by_id:
+                self._broker.unhost(topic)
+
+        # If that fails, the next start finds it.
+        self._broker.journal_event(topic.id, TopicRemoved(topic.id), committed, _kept)
+
+
+def _kept(error: DanubiusError) -> None:
+    log.warning("a delay log is kept for now", extra={"error": error.message})

@@ -1,0 +1,159 @@
+"""Requests of producers whose messages are delivered later: open, schedule."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final
+
+from danubius.broker import session_producing
+from danubius.broker.producing import ProducerHandle
+from danubius.broker.topics import create_topic
+from danubius.errors import (
+    DanubiusError,
+    HandleNotFound,
+    InvalidArgument,
+    MessageTooLarge,
+    TopicExists,
+)
+from danubius.model.ids import TopicName, parse_name
+from danubius.record.batch import HEADER_BYTES, read_header
+from danubius.wire.commands import Error, OpenProducer, Produced, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.broker.delay_log import DelayLog
+    from danubius.broker.peer import Peer
+    from danubius.broker.session_state import Handler, PayloadHandler, SessionState
+    from danubius.broker.topic import Topic
+    from danubius.model.ids import Offset
+    from danubius.publish.core.sequencer import Producer
+
+_ONE_RECORD_BYTES_MAX: Final = 128
+"""What the columns of a single record add to its payload, key and attributes, rounded up."""
+
+
+class SchedulerHandle(ProducerHandle):
+    """One open producer of a delay log, on one connection."""
+
+    __slots__ = ("_session", "_source")
+
+    def __init__(
+        self, session: SessionState, source: DelayLog, producer: Producer, handle: int
+    ) -> None:
+        super().__init__(
+            session.broker, session.peer, source.topic, producer, handle, session.forget_producer
+        )
+        self._session = session
+        self._source = source
+
+    def produce(self, batch: memoryview, correlation_id: int) -> None:
+        del batch, correlation_id
+        raise InvalidArgument(
+            "the producer was opened with is_delayed: it sends Schedule, not Produce"
+        )
+
+    def schedule(self, batch: memoryview, due_ms: int, correlation_id: int) -> None:
+        """Keep a batch until it is due; the answer goes out when that is durable."""
+        session = self._session
+        broker = session.broker
+        broker.pressure.check()
+        _check_size(batch, broker.config.message_bytes_max)
+        header = session.node.delays.schedule(
+            self._source,
+            batch,
+            due_ms,
+            self.producer,
+            functools.partial(_answer, session.peer, correlation_id),
+        )
+        broker.messages_in += header.count
+        broker.bytes_in += header.length
+        if broker.pressure.is_high:
+            session.pause_publishing()
+
+
+def _check_size(batch: memoryview, limit: int) -> None:
+    size = len(batch) - HEADER_BYTES - _ONE_RECORD_BYTES_MAX
+    if size > limit and read_header(batch).count == 1:
+        raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
+
+
+def _answer(peer: Peer, correlation_id: int, result: Offset | DanubiusError) -> None:
+    if isinstance(result, DanubiusError):
+        peer.send(Error.of(result), correlation_id)
+    else:
+        peer.send(Produced(result), correlation_id)
+
+
+def _open_producer(session: SessionState, command: OpenProducer, correlation_id: int) -> None:
+    if not command.is_delayed:
+        session_producing.HANDLERS[OpenProducer](session, command, correlation_id)
+        return
+    handle = session.reserve_handle()
+
+    def opened(source: DelayLog, producer: Producer | DanubiusError) -> None:
+        if isinstance(producer, DanubiusError):
+            raise producer
+        source.parent.check_open()  # it may have been deleted while the disk was busy
+        if not session.is_closed:
+            attached = SchedulerHandle(session, source, producer, handle)
+            session.producers[handle] = attached
+            session.peer.send(attached.attach(), correlation_id)
+
+    def with_log(source: DelayLog | DanubiusError) -> None:
+        if isinstance(source, DanubiusError):
+            raise source
+        session.promise_again(handle)
+        with session.promising(handle):
+            session.broker.open_producer(
+                source.topic,
+                command.name,
+                command.resume_epoch,
+                session.later(correlation_id, functools.partial(opened, source), handle),
+            )
+
+    def with_topic(topic: Topic | DanubiusError) -> None:
+        if isinstance(topic, TopicExists):
+            # Someone else was creating it with other settings, which do not matter here.
+            topic = session.broker.topics.get(TopicName(command.topic), topic)
+        if isinstance(topic, DanubiusError):
+            raise topic
+        session.promise_again(handle)
+        with session.promising(handle):
+            session.node.delays.open_log(topic, session.later(correlation_id, with_log, handle))
+
+    with session.promising(handle):
+        parse_name("producer", command.name)
+        _find_topic(session, command, session.later(correlation_id, with_topic, handle))
+
+
+def _find_topic(
+    session: SessionState, command: OpenProducer, on_done: Callable[[Topic | DanubiusError], None]
+) -> None:
+    existing = session.broker.topic_or_none(command.topic)
+    if existing is not None:
+        on_done(existing)
+    else:
+        create_topic(session.broker, command.topic, command.spec, exist_ok=True, on_done=on_done)
+
+
+def _schedule(
+    session: SessionState, command: Schedule, correlation_id: int, payload: memoryview
+) -> None:
+    producer = session.producers.get(command.handle)
+    if producer is None:
+        raise HandleNotFound(f"no producer is open under handle {command.handle}; open it again")
+    if not isinstance(producer, SchedulerHandle):
+        raise InvalidArgument(
+            f"the producer under handle {command.handle} sends Produce; open one with is_delayed to send Schedule"
+        )
+    producer.schedule(payload, command.due_ms, correlation_id)
+
+
+HANDLERS: Final[dict[type, Handler]] = {
+    OpenProducer: _open_producer,
+}
+"""To be registered behind those of `session_producing`, whose OpenProducer it passes others on to."""
+PAYLOAD_HANDLERS: Final[dict[type, PayloadHandler]] = {
+    Schedule: _schedule,
+}

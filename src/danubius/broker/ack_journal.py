@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from danubius.ack.core.ranges import RangeSet
-from danubius.broker.events import EVENT_RECORD, RangesAcked, encode_event
+from danubius.ack.core.ranges import RangeMap, RangeSet
+from danubius.broker.events import EVENT_RECORD, AttemptsCounted, RangesAcked, encode_event
 from danubius.broker.tokens import EventToken
 from danubius.errors import TopicDeleted
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from danubius.ack.core.ranges import Range
+    from danubius.ack.core.ranges import Range, Segment
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.errors import DanubiusError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 1.0
 """Acknowledgements that the journal failed to take are appended again after this long."""
+ATTEMPTS_MAX: Final = 10_000
+"""Ranges of counted failures a subscription; the lowest offsets win, for those above a count starts anew."""
 
 
 OnDone: TypeAlias = "Callable[[DanubiusError | None], None]"
@@ -47,8 +49,34 @@ class AckJournal:
         """These were not acknowledged before."""
         for first, end in ranges:
             subscription.acked += end - first
+        if subscription.attempts is not None:
+            forget_attempts(subscription, ranges)
         if topic.is_reliable:
             self._gather(topic, subscription, ranges, self._interval_s)
+
+    def settled(self, subscription: Subscription, ranges: Sequence[Range]) -> None:
+        """These were not acknowledged before, and the journal knows."""
+        for first, end in ranges:
+            subscription.acked += end - first
+        if subscription.attempts is not None:
+            forget_attempts(subscription, ranges)
+
+    def count(
+        self,
+        topic: Topic,
+        subscription: Subscription,
+        segments: Sequence[Segment[int]],
+        delay_s: float | None = None,
+    ) -> None:
+        """So often have messages failed by now; 0 is to be forgotten."""
+        count_attempts(subscription, segments)
+        if subscription.uncounted is None:
+            subscription.uncounted = RangeMap[int]()
+        for first, end, attempts in segments:
+            subscription.uncounted.cut(first, end)
+            subscription.uncounted.put(first, end, attempts)
+        delay_s = self._interval_s if delay_s is None else delay_s
+        self._gather(topic, subscription, [], delay_s)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -77,6 +105,9 @@ class AckJournal:
 
     def _append(self, topic: Topic, subscription: Subscription, waiting: list[OnDone]) -> None:
         ranges, subscription.unjournaled = list(subscription.unjournaled), RangeSet()
+        if subscription.uncounted is not None:
+            self._append_counts(topic, subscription, list(subscription.uncounted))
+            subscription.uncounted = None
 
         def failed(error: DanubiusError) -> None:
             self._put_back(topic, subscription, ranges)
@@ -86,6 +117,22 @@ class AckJournal:
         event = RangesAcked(topic.id, subscription.id, ranges)
         token = EventToken(lambda: _answer(waiting, None), failed)
         self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=False)
+
+    def _append_counts(
+        self, topic: Topic, subscription: Subscription, segments: list[Segment[int]]
+    ) -> None:
+        def failed(_error: DanubiusError) -> None:
+            known = subscription.attempts
+            if known is not None:  # as they are by now
+                current = [part for one in segments for part in known.overlap(one.first, one.end)]
+                self.count(topic, subscription, current, RETRY_S)
+
+        for start in range(0, len(segments), ATTEMPTS_MAX):
+            some = segments[start : start + ATTEMPTS_MAX]
+            part = [(one.first, one.end, one.value) for one in some]
+            event = AttemptsCounted(topic.id, subscription.id, part)
+            token = EventToken(_nothing, failed)
+            self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=False)
 
     def _put_back(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:
         """These were not written: they are, with all that came since, as soon as the disk takes them."""
@@ -104,3 +151,28 @@ class AckJournal:
 def _answer(waiting: list[OnDone], error: DanubiusError | None) -> None:
     for on_done in waiting:
         on_done(error)
+
+
+def count_attempts(subscription: Subscription, segments: Sequence[Segment[int]]) -> None:
+    """So often have messages failed; 0 is forgotten."""
+    attempts = subscription.attempts
+    if attempts is None:
+        attempts = subscription.attempts = RangeMap[int]()
+    for first, end, count in segments:
+        attempts.cut(first, end)
+        if count:
+            attempts.put(first, end, count)
+    if len(attempts) > ATTEMPTS_MAX:
+        attempts.take([place >= ATTEMPTS_MAX for place in range(len(attempts))])
+
+
+def forget_attempts(subscription: Subscription, acked: Sequence[Range]) -> None:
+    """Messages that are acknowledged fail no more."""
+    rising = sorted(acked)
+    for counts in (subscription.attempts, subscription.uncounted):
+        if counts is not None:
+            counts.cut_all(rising)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

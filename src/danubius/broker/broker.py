@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from danubius.ack.core.cursor import Cursor
+from danubius.ack.core.ranges import RangeSet
 from danubius.broker.ack_journal import AckJournal
 from danubius.broker.admission import Admission
 from danubius.broker.events import (
@@ -20,6 +21,7 @@ from danubius.broker.events import (
     SubscriptionRetyped,
     encode_event,
 )
+from danubius.broker.failing import SubscriptionFailures, apply_rule, rule_of
 from danubius.broker.pressure import PublishPressure
 from danubius.broker.spaces import Spaces
 from danubius.broker.subscription import Subscription
@@ -45,7 +47,6 @@ from danubius.model.partitions import partitioned_error
 from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
-from danubius.publish.core.transaction import CommittedIds
 from danubius.publish.journaling import TopicJournal
 from danubius.publish.pipeline import PublishPipeline
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from danubius.broker.snapshot import NamespaceState, PartitionedState
     from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.storage import LedgerStorage
+    from danubius.model.policy import FailurePolicy
     from danubius.model.subscription import Position, SubscriptionType
     from danubius.runtime.clock import Clock
     from danubius.wal.journal import Journal
@@ -96,7 +98,7 @@ class Broker:
         self.namespaces: dict[str, NamespaceState] = {}
         self.partitioned: dict[TopicName, PartitionedState] = {}
         self.spaces = Spaces()
-        self.committed_transactions = CommittedIds()
+        self.committed_transactions = RangeSet()
         self._next_consumer_id = 1
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self.is_committing = False
@@ -111,6 +113,10 @@ class Broker:
         self.admission = Admission(config.message_bytes_max, clock.monotonic_ns)
         self.ticks = Ticks()
         """What is to be done every now and then; the checkpointer's timer drives it."""
+        self.on_condemned: Callable[[Topic, Subscription], None] = _nobody_buries
+        """Called when messages of a subscription have to go to its dead-letter topic."""
+        self.is_stopping = False
+        """Whether everybody is being sent away."""
         self.messages_in = self.bytes_in = 0
         self.messages_out = self.bytes_out = 0
         self.messages_dropped = 0
@@ -251,6 +257,8 @@ class Broker:
         )
         topic.ttl_us = topic.policies.ttl_ms * 1000
         self.admission.apply(topic, layer, own)
+        for subscription in topic.subscriptions.values():
+            apply_rule(topic, subscription)
 
     # ------------------------------------------------------------ producers
 
@@ -308,6 +316,7 @@ class Broker:
         kind: SubscriptionType,
         start: Position,
         on_done: Callable[[Subscription | DanubiusError], None],
+        failure: FailurePolicy | None = None,
     ) -> None:
         """Create it at `start`; answered once its floor is durable, so that a crash cannot move it."""
 
@@ -320,7 +329,10 @@ class Broker:
                 on_done(existing)
                 return
             subscription_id = self.draw_id()
-            event = SubscriptionCreated(topic.id, subscription_id, name, kind, offset)
+            created_ms = self.clock.wall_us() // 1000
+            event = SubscriptionCreated(
+                topic.id, subscription_id, name, kind, offset, failure, created_ms
+            )
 
             def committed() -> None:
                 # Two first consumers may ask at once: the later fact changes nothing.
@@ -370,6 +382,8 @@ class Broker:
             subscription.cursor,
             end=topic.log.end_offset,
             auto_ack=not topic.is_reliable,
+            rule=rule_of(topic, subscription),
+            attempts=subscription.attempts or (),
         )
         subscription.pump = Pump(
             core,
@@ -378,7 +392,11 @@ class Broker:
             call_at=self._call_at,
             on_acked=functools.partial(self.acks.add, topic, subscription),
             on_dropped=functools.partial(self._count_dropped, subscription),
+            failures=SubscriptionFailures(topic, subscription, self.acks, self._bury),
         )
+
+    def _bury(self, topic: Topic, subscription: Subscription) -> None:
+        self.on_condemned(topic, subscription)
 
     def _count_dropped(self, subscription: Subscription, count: int) -> None:
         subscription.dropped += count
@@ -403,3 +421,8 @@ class Broker:
 
 def _nothing() -> None:
     """Stand in for a callback that nobody asked for."""
+
+
+def _nobody_buries(topic: Topic, subscription: Subscription) -> None:
+    """Stand in for the part that moves condemned messages."""
+    del topic, subscription

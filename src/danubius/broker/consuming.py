@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from danubius.broker.failing import check_failure
 from danubius.errors import ConsumerReplaced, DanubiusError, InvalidArgument, SubscriptionBusy
 from danubius.model.ids import parse_name
 from danubius.wire.commands import ConsumerActive, ConsumerClosed, Deliver, Subscribe
@@ -85,9 +86,9 @@ class ConsumerHandle:
         self.subscription.join(self)
         self._is_announced = True
 
-    def detach(self) -> None:
-        """The client has closed it, or is gone."""
-        self.subscription.leave(self.consumer_id)
+    def detach(self, *, is_clean: bool = False) -> None:
+        """The client has closed it (`is_clean`), or is gone."""
+        self.subscription.leave(self.consumer_id, is_clean=is_clean or self._broker.is_stopping)
         self.topic.release(self.subscription)
 
     def grant(self, messages: int, size: int) -> None:
@@ -105,7 +106,7 @@ class ConsumerHandle:
         subscription.pump.acked(ranges)
         self.acked += subscription.acked - before
 
-    def nack(self, ranges: list[tuple[int, int]], delay_ms: int) -> None:
+    def nack(self, ranges: list[tuple[int, int]], delay_ms: int, reason: str = "") -> None:
         subscription = self.subscription
         pump = subscription.pump
         assert pump is not None
@@ -113,7 +114,7 @@ class ConsumerHandle:
         count = min(sum(end - first for first, end in ranges), pump.unacked)
         subscription.nacked += count
         self.nacked += count
-        pump.nacked(self.consumer_id, ranges, delay_ms * 1_000_000)
+        pump.nacked(self.consumer_id, ranges, delay_ms * 1_000_000, reason)
 
     # ------------------------------------------------------------ the pump's side
 
@@ -164,6 +165,8 @@ def check_subscribe(command: Subscribe) -> None:
         raise InvalidArgument(
             f"ack timeout is {command.ack_timeout_ms} ms; it must be 0 (none) or more"
         )
+    if command.failure is not None:
+        check_failure(command.failure, command.topic, command.subscription)
 
 
 def find_subscription(
@@ -199,7 +202,14 @@ def find_subscription(
     else:
         if topic.gate is not None:
             topic.gate.check_subscribe(topic, None)
-        broker.create_subscription(topic, command.subscription, command.type, command.start, found)
+        broker.create_subscription(
+            topic,
+            command.subscription,
+            command.type,
+            command.start,
+            found,
+            failure=command.failure,
+        )
 
 
 def _make_way(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeMap, Segment
+from danubius.broker.ack_journal import count_attempts, forget_attempts
 from danubius.broker.events import (
     AttemptsCounted,
     RangesAcked,
@@ -15,6 +16,7 @@ from danubius.broker.events import (
     SubscriptionRemoved,
     SubscriptionRetyped,
 )
+from danubius.broker.failing import apply_rule
 from danubius.model.ids import TopicId
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
     from danubius.broker.snapshot import SubscriptionState
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
-
-ATTEMPTS_MAX: Final = 10_000
-"""Ranges of counted deliveries a subscription; the lowest offsets win, for those above a count starts anew."""
 
 
 def restore_subscription(broker: Broker, topic: Topic, state: SubscriptionState) -> Subscription:
@@ -80,6 +79,7 @@ def _changed(broker: Broker, fact: SubscriptionChanged) -> None:
     subscription = _find(broker, fact.topic_id, fact.subscription_id)
     if subscription is not None:
         subscription.failure = fact.failure
+        apply_rule(broker.topics_by_id[TopicId(fact.topic_id)], subscription)
 
 
 def _moved(broker: Broker, fact: SubscriptionMoved) -> None:
@@ -97,25 +97,27 @@ def _acked(broker: Broker, fact: RangesAcked) -> None:
         return
     if subscription.pump is not None:
         # It delivers, so the cursor is its core's to change.
-        subscription.pump.acked(fact.ranges)
+        subscription.pump.acked(fact.ranges, is_durable=True)
         return
     news = subscription.cursor.ack(fact.ranges)
     if subscription.attempts is not None:
-        subscription.attempts.cut_all(news)
+        forget_attempts(subscription, news)
 
 
 def _attempts_counted(broker: Broker, fact: AttemptsCounted) -> None:
     subscription = _find(broker, fact.topic_id, fact.subscription_id)
     if subscription is None:
         return
-    attempts = subscription.attempts
-    if attempts is None:
-        attempts = subscription.attempts = RangeMap[int]()
-    for first, end, count in fact.segments:
-        attempts.cut(first, end)
-        attempts.put(first, end, count)
-    if len(attempts) > ATTEMPTS_MAX:
-        attempts.take([place >= ATTEMPTS_MAX for place in range(len(attempts))])
+    # A cursor in a snapshot may be ahead of the journal.
+    unacked = subscription.cursor.unacked
+    count_attempts(
+        subscription,
+        [
+            Segment(*part, count)
+            for first, end, count in fact.segments
+            for part in unacked(first, end)
+        ],
+    )
 
 
 APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
+from danubius.ack.core.failure import REASON_CHARS_MAX
 from danubius.broker.consuming import ConsumerHandle, check_subscribe, find_subscription
 from danubius.broker.fetching import FetchRequest
 from danubius.errors import DanubiusError, HandleNotFound, InvalidArgument
@@ -82,7 +83,7 @@ def _nack(session: SessionState, command: Nack, correlation_id: int) -> None:
         session,
         command.handle,
         correlation_id,
-        lambda c: c.nack(command.ranges, command.delay_ms),
+        lambda c: c.nack(command.ranges, command.delay_ms, command.reason[:REASON_CHARS_MAX]),
         command.ranges,
     )
 
@@ -113,7 +114,7 @@ def _settle(
 def _close_consumer(session: SessionState, command: CloseConsumer, correlation_id: int) -> None:
     consumer = session.consumers.pop(command.handle, None)
     if consumer is not None:
-        consumer.detach()
+        consumer.detach(is_clean=True)
     session.finish(correlation_id, None)
 
 

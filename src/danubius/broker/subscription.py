@@ -58,11 +58,13 @@ class Subscription:
         "dead_lettered",
         "delivered",
         "delivered_bytes",
+        "discarded",
         "dropped",
         "expired",
         "failure",
         "filtered",
         "id",
+        "is_burying",
         "is_moving",
         "moved",
         "nacked",
@@ -72,6 +74,7 @@ class Subscription:
         "reserved",
         "timed_out",
         "type",
+        "uncounted",
         "unjournaled",
     )
 
@@ -95,6 +98,8 @@ class Subscription:
         self.expired = 0
         self.filtered = 0
         self.dead_lettered = 0
+        self.discarded = 0
+        """Dropped because they failed too often."""
         self.dropped = 0
         self.pump: Pump | None = None
         self.is_moving = False
@@ -105,7 +110,11 @@ class Subscription:
         self.failure: FailurePolicy | None = None
         """None: the topic's."""
         self.attempts: RangeMap[int] | None = None
-        """How often messages were delivered in vain, as recovery found it."""
+        """How often messages failed, as far as that is kept; None: none did, or nobody counts."""
+        self.uncounted: RangeMap[int] | None = None
+        """Of these, what the journal has not been given yet."""
+        self.is_burying = False
+        """Whether condemned messages are on their way to the dead-letter topic."""
         self.reserved: RangeSet | None = None
         """What commits on their way are about to acknowledge."""
 
@@ -162,10 +171,11 @@ class Subscription:
             skip_damaged=consumer.skip_damaged,
         )
 
-    def leave(self, consumer_id: ConsumerId) -> None:
+    def leave(self, consumer_id: ConsumerId, *, is_clean: bool = False) -> None:
+        """A consumer has gone; with `is_clean` on its own account, so what it had does not count as failed."""
         if self.consumers.pop(consumer_id, None) is not None:
             assert self.pump is not None
-            self.pump.leave(consumer_id)
+            self.pump.leave(consumer_id, is_clean=is_clean)
 
     def end(self, error: DanubiusError) -> None:
         """The topic or the subscription is gone."""

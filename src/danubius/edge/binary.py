@@ -208,6 +208,7 @@ class BinaryEdge:
 
     def close(self) -> None:
         """Accept nobody any more and send everyone away."""
+        self.broker.is_stopping = True
         if self._listener is not None:
             self._listener.close()
         if self._sweep is not None:

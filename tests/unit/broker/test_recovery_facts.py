@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from danubius.broker import events
+from danubius.broker.ack_journal import ATTEMPTS_MAX
 from danubius.broker.appliers import APPLIERS, apply_fact
 from danubius.broker.atomic import ATOMIC_RECORD, Append, Atomic
 from danubius.broker.broker import Broker
@@ -19,7 +20,6 @@ from danubius.broker.capture import take_snapshot
 from danubius.broker.config import BrokerConfig
 from danubius.broker.events import Event
 from danubius.broker.recovery import Recovery
-from danubius.broker.recovery_subscriptions import ATTEMPTS_MAX
 from danubius.broker.snapshot import encode_snapshot
 from danubius.errors import DataDirectoryDamaged
 from danubius.ledger.config import LedgerConfig

@@ -67,8 +67,8 @@ class Attachment(Generic[ReplyT]):
         self._is_ended = False
         self._opened: tuple[Session, int] | None = None
 
-    async def open(self, timeout_s: float) -> None:
-        """Attach for the first time and wait for it."""
+    async def open(self, timeout_s: float | None) -> None:
+        """Attach for the first time and wait for it; None: for as long as it takes."""
         self._link.check_open()
         self._first = asyncio.get_running_loop().create_future()
         self._link.add(self)

@@ -19,6 +19,7 @@ from danubius.client.options import (
     FETCH_BYTES,
     PREFETCH_BYTES,
     PREFETCH_MESSAGES,
+    AccessName,
     CompressionName,
     ConsumerOptions,
     DispatchName,
@@ -34,6 +35,7 @@ from danubius.client.options import (
     parse_spec,
     parse_start,
     parse_word,
+    producer_name,
     random_name,
     to_milliseconds,
     topic_of,
@@ -53,6 +55,7 @@ from danubius.errors import DanubiusError, TopicExists, UnsupportedVersion
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Retention
 from danubius.wire.commands import (
+    Access,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
@@ -154,6 +157,8 @@ class Client:
         linger: float = 0.0,
         buffer_bytes: int = BUFFER_BYTES,
         send_timeout: float = 60.0,
+        access: AccessName = "shared",
+        resume: bool = False,
     ) -> Opening[Producer]:
         """Open a producer; creates the topic if it does not exist.
 
@@ -169,10 +174,14 @@ class Client:
             linger: … or is this many seconds old; 0 sends it in the next turn of the event loop.
             buffer_bytes: bound of what is accepted and not acknowledged: send() waits at it, send_nowait() raises.
             send_timeout: seconds until a message that is not acknowledged fails, reconnects included.
+            access: "shared" with other producers, "exclusive" (alone, or ProducerBusy), or "wait-for-exclusive" (alone,
+                as soon as the others are gone: opening it waits without a time limit).
+            resume: go on where the last producer of this name stopped, also one of a process that is gone:
+                `producer.next_sequence` then says how many messages are stored under the name. Needs `name`.
         """
         options = ProducerOptions(
             topic_of(topic),
-            random_name("producer") if name is None else name_of("producer name", name),
+            producer_name(name, resume=resume),
             parse_spec(dispatch, durability),
             parse_codec(compression),
             batch_bytes,
@@ -180,6 +189,8 @@ class Client:
             linger,
             buffer_bytes,
             send_timeout,
+            parse_word(Access, "access", access),
+            resume,
         )
         options.check()
         return Opening(

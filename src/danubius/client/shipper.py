@@ -17,9 +17,10 @@ from danubius.client.core.outbox import Outbox, Parcel
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff, Verdict, judge_refusal
 from danubius.client.session import expect
-from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
+from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded, Throttled
 from danubius.model.topic import Dispatch
 from danubius.wire.commands import (
+    Access,
     AnyCommand,
     CloseProducer,
     OpenProducer,
@@ -74,6 +75,8 @@ class Shipper:
         self._trouble: DanubiusError | None = None
         self._refusal: DanubiusError | None = None
         """What the broker keeps saying on this connection, while it stores nothing."""
+        self._refused_from = 0
+        """Number of the batch it said it of: those before may be stored, and only their answers late."""
         self._asked_again_ns = 0
 
     @property
@@ -89,7 +92,8 @@ class Shipper:
         )
 
     async def open(self) -> None:
-        await self._attachment.open(self._link.options.request_timeout_s)
+        is_patient = self._options.access is Access.WAIT_FOR_EXCLUSIVE
+        await self._attachment.open(None if is_patient else self._link.options.request_timeout_s)
 
     async def close(self, error: DanubiusError, timeout_s: float) -> None:
         """Let go of the topic; what is still under way fails with `error`."""
@@ -174,7 +178,7 @@ class Shipper:
         if type(reply) is Produced:
             if self.outbox.settle(parcel):
                 parcel.token.stored(reply.offset)
-                if self._is_troubled:
+                if self._is_troubled and not self._is_held_up(parcel):
                     self._calm_down()
                 self._owner.on_progress()
             return
@@ -186,8 +190,9 @@ class Shipper:
         match judge_refusal(error):
             case Verdict.RESEND:
                 self._refusal = error if not isinstance(error, BrokerUnavailable) else None
+                self._refused_from = parcel.ordinal
                 self.outbox.rewind()
-                self._stall()
+                self._stall(error)
                 self._expire_if_due()
             case Verdict.REOPEN:
                 self._reopen()
@@ -210,9 +215,17 @@ class Shipper:
 
     # ------------------------------------------------------------ waiting and giving up
 
-    def _stall(self) -> None:
-        if self._stall_timer is None:
-            self._stall_timer = self._loop.call_later(self._backoff.next_delay_s(), self._unstall)
+    def _is_held_up(self, parcel: Parcel[Settlement]) -> bool:
+        """Whether this answer to `parcel` was only late, and says nothing about a refusal behind it."""
+        return self._stall_timer is not None and parcel.ordinal < self._refused_from
+
+    def _stall(self, error: DanubiusError) -> None:
+        """Send nothing for a while: as long as the broker asked for, if it did."""
+        if self._stall_timer is not None:
+            return
+        wait_ms = error.wait_ms if isinstance(error, Throttled) else 0
+        wait_s = wait_ms / 1000 if wait_ms else self._backoff.next_delay_s()
+        self._stall_timer = self._loop.call_later(wait_s, self._unstall)
 
     def _unstall(self) -> None:
         self._stall_timer = None
@@ -243,7 +256,7 @@ class Shipper:
         expired = self.outbox.expired(now_ns)
         for parcel in expired:
             self.outbox.settle(parcel)
-            self.report(parcel.token, self._too_late())
+            self.report(parcel.token, self._too_late(parcel))
         oldest = self.outbox.oldest
         if oldest is not None:
             self._arm_expiry(oldest.deadline_ns - now_ns)
@@ -251,9 +264,10 @@ class Shipper:
             self._renew_if_needed()
             self._owner.on_progress()
 
-    def _too_late(self) -> DanubiusError:
+    def _too_late(self, parcel: Parcel[Settlement]) -> DanubiusError:
         topic, timeout_s = self._options.topic, self._options.send_timeout_s
-        if self._refusal is not None and self._stall_timer is not None:
+        is_refused = self._refusal is not None and parcel.ordinal >= self._refused_from
+        if self._refusal is not None and is_refused and self._stall_timer is not None:
             # Nothing is under way: the broker's last word is that it did not store this.
             return type(self._refusal)(
                 f"{topic} took no messages: gave up after {timeout_s:g} s, the broker says:"
@@ -267,7 +281,14 @@ class Shipper:
     def attach_command(self) -> AnyCommand:
         options = self._options
         resume_epoch = 0 if self._is_renewing else self.outbox.producer_epoch
-        return OpenProducer(options.topic, options.name, options.spec, resume_epoch)
+        return OpenProducer(
+            options.topic,
+            options.name,
+            options.spec,
+            resume_epoch,
+            options.access,
+            options.resume,
+        )
 
     def detach_command(self, handle: int) -> AnyCommand:
         return CloseProducer(handle)

@@ -29,7 +29,12 @@ from danubius.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from danubius.publish.core.transaction import Transaction, TransactionIds, TransactionState
+from danubius.publish.core.transaction import (
+    CommittedIds,
+    Transaction,
+    TransactionIds,
+    TransactionState,
+)
 from danubius.record.batch import HEADER_BYTES, check_batch
 
 if TYPE_CHECKING:
@@ -94,6 +99,7 @@ class Transactions:
         self._broker = broker
         self._atomic = atomic
         self._ids = TransactionIds(broker.epoch)
+        self._committed = CommittedIds(broker.committed_transactions)
         self._open: dict[int, OpenTransaction] = {}
         self._reasons: dict[int, str] = {}
         self.bytes = 0
@@ -199,7 +205,7 @@ class Transactions:
 
     def commit(self, owner: Owner, transaction_id: int, on_done: OnDone) -> None:
         """Make it all durable and visible; answered then. Raises if nothing of it can be any more."""
-        if transaction_id in self._broker.committed_transactions:
+        if transaction_id in self._committed:
             on_done(None)
             return
         one = self._open.get(transaction_id)
@@ -249,6 +255,7 @@ class Transactions:
             broker.messages_in += append.header.count
             broker.bytes_in += append.header.length
         self.committed += 1
+        self._committed.trim()
         self._forget(one, TransactionState.COMMITTED)
         for on_done in one.waiting:
             on_done(None)
@@ -270,7 +277,7 @@ class Transactions:
         """Forget it; what it acknowledged is delivered again. Aborting what is aborted does nothing."""
         one = self._open.get(transaction_id)
         if one is None or one.owner is not owner:
-            if transaction_id in self._broker.committed_transactions:
+            if transaction_id in self._committed:
                 raise InvalidArgument(f"transaction {transaction_id} is committed")
             if not self._ids.was_given(transaction_id):
                 raise self._gone(transaction_id)

@@ -51,7 +51,8 @@ from danubius.client.partitions import (
 )
 from danubius.client.producer_lane import ProducerLane
 from danubius.client.reader_lane import ReaderLane
-from danubius.errors import DanubiusError, TopicExists, UnsupportedVersion
+from danubius.client.transaction import begin
+from danubius.errors import DanubiusError, InvalidArgument, TopicExists, UnsupportedVersion
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Retention
 from danubius.wire.commands import (
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from danubius.client.core.address import BrokerAddress
     from danubius.client.producer import Producer
     from danubius.client.reader import Reader
+    from danubius.client.transaction import Transaction
     from danubius.model.ids import TopicName
 
 DEFAULT_URL: Final = "danube://127.0.0.1:6651"
@@ -278,6 +280,23 @@ class Client:
                 lambda partitions: PartitionedReader(self._link, options, partitions),
             )
         )
+
+    def transaction(self, *, timeout: float | timedelta = 60.0) -> Opening[Transaction]:
+        """Begin a transaction: messages to any topics and acknowledgements that take effect together or not at all.
+
+        Leaving its block commits it, an exception aborts it.
+
+        Args:
+            timeout: seconds after which the broker aborts it if it is still open; at most 15 minutes.
+
+        Raises:
+            Overloaded: when entered, if the broker has as many open transactions as it allows.
+            UnsupportedVersion: when entered, if the broker is too old to know transactions.
+        """
+        timeout_ms = to_milliseconds("timeout", timeout)
+        if not timeout_ms:
+            raise InvalidArgument(f"timeout is {timeout!r}; a transaction needs time, such as 60")
+        return Opening(lambda: begin(self._link, timeout_ms))
 
     async def _open(
         self,

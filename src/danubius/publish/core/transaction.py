@@ -11,13 +11,14 @@ Invariants:
 from __future__ import annotations
 
 import enum
+import itertools
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from danubius.ack.core.ranges import RangeSet
 from danubius.errors import InvalidArgument, TransactionTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Sequence
 
     from danubius.ack.core.ranges import Range
 
@@ -150,27 +151,22 @@ class TransactionIds:
 
 
 class CommittedIds:
-    """The numbers of the transactions that were committed, as ranges: nearly one an epoch if few are aborted."""
+    """The numbers of the transactions that were committed, as ranges: nearly one an epoch if few are aborted.
+
+    The ranges are the broker's own state, that facts change and snapshots keep; here they are asked and kept short.
+    """
 
     __slots__ = ("_ranges",)
 
-    def __init__(self) -> None:
-        self._ranges = RangeSet()
+    def __init__(self, ranges: RangeSet) -> None:
+        self._ranges = ranges
 
-    def add(self, first: int, end: int) -> None:
-        """Remember [first, end); forget the lowest beyond the bound."""
-        ranges = self._ranges
-        ranges.add(first, end)
-        if len(ranges) > RANGES_MAX:
-            lowest_first, lowest_end = next(iter(ranges))
-            ranges.remove(lowest_first, lowest_end)
+    def trim(self) -> None:
+        """Forget the lowest beyond the bound."""
+        excess = len(self._ranges) - RANGES_MAX
+        if excess > 0:
+            kept_from = next(itertools.islice(self._ranges, excess, None))[0]
+            self._ranges.remove(0, kept_from)
 
     def __contains__(self, transaction_id: int) -> bool:
         return transaction_id in self._ranges
-
-    def __iter__(self) -> Iterator[Range]:
-        return iter(self._ranges)
-
-    def __len__(self) -> int:
-        """How many ranges there are."""
-        return len(self._ranges)

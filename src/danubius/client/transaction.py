@@ -1,0 +1,455 @@
+"""Transactions as their users see them: messages to several topics and acknowledgements, all or nothing.
+
+Messages wait here until a batch is full, then in the broker's memory until the commit; nobody sees them before. A
+transaction lives on one connection: when that is lost, it is aborted, and only its commit may be asked for again on the
+next one. Acknowledged messages of a transaction that is not committed are delivered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from danubius.client.consumer_lane import RANGES_MAX, ConsumerLane
+from danubius.client.core.acks import RangeGatherer
+from danubius.client.core.batching import Accumulator, cut, split
+from danubius.client.core.checks import measure, to_draft
+from danubius.client.core.repeat import fresh
+from danubius.client.gate import Gate
+from danubius.client.messages import Message
+from danubius.client.partitioned_consumer import PartitionedConsumer
+from danubius.client.partitioned_producer import Part, PartitionedProducer
+from danubius.client.producer_lane import ProducerLane
+from danubius.client.session import expect, ignore
+from danubius.errors import (
+    BrokerUnavailable,
+    DanubiusError,
+    DeadlineExceeded,
+    InvalidArgument,
+    TransactionAborted,
+    TransactionNotFound,
+    UnsupportedVersion,
+)
+from danubius.record.encode import encode
+from danubius.wire.commands import (
+    AbortTransaction,
+    AnyCommand,
+    BeginTransaction,
+    CommitTransaction,
+    Done,
+    Nack,
+    Stage,
+    StageAck,
+    TransactionBegun,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from danubius.client.consumer import Consumer
+    from danubius.client.core.batching import Draft
+    from danubius.client.link import Link
+    from danubius.client.messages import ReceivedBatch
+    from danubius.client.options import ProducerOptions
+    from danubius.client.producer import Producer
+    from danubius.client.session import Session
+
+TRANSACTIONS_VERSION: Final = 2
+"""Of the protocol: older brokers know none."""
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""What may be on its way to the broker and not yet taken note of; `send` waits at it."""
+_ABORT_TIMEOUT_S: Final = 5.0
+_PLACE_STEP_S: Final = 0.01
+"""How often a producer that is on its way back to its topic is looked at."""
+
+
+class Place(NamedTuple):
+    """Where a producer or consumer is attached now, and the name of a producer's life there."""
+
+    session: Session
+    handle: int
+    producer_id: int = 0
+    producer_epoch: int = 0
+
+
+async def begin(link: Link, timeout_ms: int) -> Transaction:
+    """Begin a transaction on the connection there is, or the next one."""
+    if link.protocol_version < TRANSACTIONS_VERSION:
+        raise UnsupportedVersion(
+            f"the broker at {link.address.url} is too old for transactions: upgrade it"
+        )
+    begun, _ = await link.request(BeginTransaction(timeout_ms), TransactionBegun)
+    session = link.session_or_none
+    if session is None:
+        raise _lost(begun.transaction)
+    return Transaction(link, session, begun.transaction)
+
+
+class Transaction:
+    """Messages and acknowledgements that take effect together, or not at all. Made by `client.transaction()`.
+
+    Example:
+        async with client.transaction() as transaction:
+            batch = await consumer.receive_batch()
+            await transaction.send_many(producer, [work(payload) for payload in batch.payloads])
+            await transaction.ack(consumer, batch)
+    """
+
+    def __init__(self, link: Link, session: Session, number: int) -> None:
+        self._link = link
+        self._session = session
+        self._id = number
+        self._drafts: dict[ProducerLane, Accumulator] = {}
+        self._acks: dict[int, RangeGatherer] = {}
+        """By the handle of the consumer that received the messages."""
+        self._turn = asyncio.Lock()  # batches leave in the order in which they were filled
+        self._unanswered = 0
+        self._unanswered_bytes = 0
+        self._answers = Gate()
+        self._error: DanubiusError | None = None
+        self._is_over = False
+
+    @property
+    def id(self) -> int:
+        """The number of the transaction, never given twice by one broker."""
+        return self._id
+
+    # ------------------------------------------------------------ adding
+
+    async def send(
+        self,
+        producer: Producer,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send one message when the transaction commits. It has no offset before.
+
+        Raises:
+            TransactionAborted: it is over: its time, its connection, or the broker was lost.
+            TransactionTooLarge: it holds more than the broker keeps for one. It is aborted.
+            MessageTooLarge: payload, key and attributes together are over the broker's limit.
+        """
+        self._check()
+        payload, size = producer.check(payload, key, attributes)
+        lane = _lane_for(producer, key)
+        batch = self._draft_of(lane)
+        while not batch.has_room(size) or batch.is_full:
+            await self._seal(lane, batch)
+        batch.add(payload, key, attributes, size)
+        if batch.is_full:
+            await self._seal(lane, batch)
+
+    async def send_many(
+        self,
+        producer: Producer,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        attributes: Sequence[Mapping[str, str] | None] | None = None,
+    ) -> None:
+        """Send many messages when the transaction commits. Raises what `send` raises."""
+        self._check()
+        draft = to_draft(payloads, keys, attributes)
+        sizes = measure(draft, self._link.message_bytes_max)
+        async with self._turn:
+            for lane, part, part_sizes in _parts(producer, draft, sizes):
+                batch = self._draft_of(lane)
+                if batch.count:
+                    await self._ship(lane, batch.take())
+                start = 0
+                for stop in split(part_sizes, batch.bytes_max, batch.records_max):
+                    await self._ship(lane, cut(part, start, stop))
+                    start = stop
+
+    async def ack(self, consumer: Consumer, message: Message | ReceivedBatch) -> None:
+        """Acknowledge a message or a batch when the transaction commits.
+
+        If it is not committed they are delivered again. If another has acknowledged one of them when the transaction
+        is committed, the commit raises TransactionConflict and nothing of it happens.
+        """
+        self._check()
+        consumer.check_own(message)
+        place = _place_of_consumer(consumer, message)
+        if place is None:
+            self._fail(
+                TransactionAborted(
+                    f"the consumer of {message.topic} was cut off, and what it received comes again: begin another "
+                    "transaction"
+                )
+            )
+            raise self._ending()
+        self._check_session(place, f"the consumer of {message.topic}")
+        acks = self._acks.setdefault(place.handle, RangeGatherer())
+        if isinstance(message, Message):
+            acks.add(message.offset)
+        else:
+            for first, end in message.ranges:
+                acks.add_range(first, end)
+        if acks.closed_count >= RANGES_MAX:
+            self._stage_acks()
+            await self._wait_answers(WINDOW_BYTES)
+
+    # ------------------------------------------------------------ ending
+
+    async def commit(self) -> None:
+        """Make everything durable and visible at once. It is when this returns; then nothing can be added.
+
+        Raises:
+            TransactionConflict: a message acknowledged inside was acknowledged elsewhere. Nothing happened.
+            TransactionAborted: it was over before: its time, its connection, or the broker was lost.
+            TransactionTooLarge, StorageFull, StorageFailed, TopicDeleted: the broker refused it. Nothing happened.
+            DeadlineExceeded, BrokerUnavailable: no answer came, so it may be committed or not. The messages that it
+                acknowledges come again if it is not.
+        """
+        self._check()
+        is_asked = False
+        try:
+            async with self._turn:
+                for lane, batch in list(self._drafts.items()):
+                    if batch.count:
+                        await self._ship(lane, batch.take())
+                self._stage_acks()
+                await self._wait_answers(0)
+            self._is_over = is_asked = True
+            try:
+                await self._link.request(CommitTransaction(self._id), Done)
+            except TransactionNotFound as error:
+                raise TransactionAborted(error.message) from None
+        except BaseException as error:
+            if isinstance(error, DanubiusError):
+                self._fail(error)
+            if not is_asked:
+                self._drop()
+            raise
+
+    async def abort(self) -> None:
+        """Forget everything; the messages acknowledged inside are delivered again. Does nothing at the second time."""
+        if self._is_over:
+            return
+        answered = self._drop()
+        if answered is not None:
+            await asyncio.wait((answered,), timeout=_ABORT_TIMEOUT_S)
+
+    def _drop(self) -> asyncio.Future[None] | None:
+        """Tell the broker, if it is still there to be told. The future is done when it has answered."""
+        self._is_over = True
+        self._drafts.clear()
+        if not self._is_connected:
+            return None
+        for handle, gatherer in self._acks.items():
+            # The broker does not know that they were acknowledged inside, so it cannot give them back.
+            for ranges in _frames(gatherer):
+                self._session.tell(Nack(handle, ranges, 0))
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_reply(reply: AnyCommand | DanubiusError, payload: memoryview) -> None:
+            ignore(reply, payload)  # it may have been aborted before: that is as good
+            if not answered.done():
+                answered.set_result(None)
+
+        self._session.call(AbortTransaction(self._id), on_reply)
+        return answered
+
+    async def __aenter__(self) -> Transaction:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            await self.abort()
+        elif not self._is_over:
+            await self.commit()
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _is_connected(self) -> bool:
+        return self._link.session_or_none is self._session
+
+    def _check(self) -> None:
+        """Raise why nothing can be added any more, if so."""
+        if self._error is not None:
+            raise self._ending()
+        if self._is_over:
+            raise InvalidArgument(f"transaction {self._id} is over: begin another")
+        if not self._is_connected:
+            self._link.check_open()
+            self._fail(_lost(self._id))
+            raise self._ending()
+
+    def _check_session(self, place: Place, what: str) -> None:
+        # Whatever is attached over a lost connection is told at once: this is no old one.
+        if place.session is not self._session:
+            raise InvalidArgument(f"{what} belongs to another client than transaction {self._id}")
+
+    def _ending(self) -> DanubiusError:
+        assert self._error is not None
+        return fresh(self._error)
+
+    def _fail(self, error: DanubiusError) -> None:
+        if self._error is None:
+            self._error = error
+
+    def _draft_of(self, lane: ProducerLane) -> Accumulator:
+        batch = self._drafts.get(lane)
+        if batch is None:
+            options = _options_of(lane)
+            batch = self._drafts[lane] = Accumulator(options.batch_bytes, options.batch_records)
+        return batch
+
+    async def _seal(self, lane: ProducerLane, batch: Accumulator) -> None:
+        async with self._turn:
+            if batch.count:
+                await self._ship(lane, batch.take())
+
+    async def _ship(self, lane: ProducerLane, draft: Draft) -> None:
+        """Hand a batch to the broker, which takes note of it."""
+        place = await self._wait_place(lane)
+        data = encode(
+            draft.payloads,
+            publish_time_us=time.time_ns() // 1000,
+            keys=draft.keys,
+            attributes=draft.attributes,
+            producer_id=place.producer_id,
+            producer_epoch=place.producer_epoch,
+            codec=_options_of(lane).codec,
+        )
+        self._unanswered_bytes += len(data)
+        self._unanswered += 1
+        on_reply = partial(self._on_staged, len(data))
+        self._session.call(Stage(self._id, place.handle), on_reply, (data,))
+        await self._wait_answers(WINDOW_BYTES)
+
+    async def _wait_place(self, lane: ProducerLane) -> Place:
+        """Where the lane is attached on this connection; it may be on its way back."""
+        timeout_s = self._link.options.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self._check()
+                    lane.check_open()
+                    place = _place_of_producer(lane)
+                    if place is not None:
+                        self._check_session(place, f"the producer of {lane.topic}")
+                        return place
+                    await asyncio.sleep(_PLACE_STEP_S)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the producer of {lane.topic} did not get to its topic within {timeout_s:g} s"
+            ) from None
+
+    def _stage_acks(self) -> None:
+        for handle, gatherer in self._acks.items():
+            for ranges in _frames(gatherer):
+                self._unanswered += 1
+                on_reply = partial(self._on_ack_staged, handle, ranges)
+                self._session.call(StageAck(self._id, handle, ranges), on_reply)
+
+    async def _wait_answers(self, bytes_max: int) -> None:
+        """Until at most so many bytes have no answer; with 0, until nothing has none."""
+        while self._unanswered if not bytes_max else self._unanswered_bytes > bytes_max:
+            if self._error is not None:
+                break
+            await self._answers.wait()
+        if self._error is not None:
+            raise self._ending()
+
+    def _on_staged(
+        self, size: int, reply: AnyCommand | DanubiusError, _payload: memoryview
+    ) -> None:
+        self._unanswered_bytes -= size
+        self._unanswered -= 1
+        if type(reply) is not Done:
+            self._on_refused(reply, "STAGE")
+        self._answers.open()
+
+    def _on_ack_staged(
+        self,
+        handle: int,
+        ranges: list[tuple[int, int]],
+        reply: AnyCommand | DanubiusError,
+        _payload: memoryview,
+    ) -> None:
+        self._unanswered -= 1
+        if type(reply) is not Done:
+            self._on_refused(reply, "STAGE_ACK")
+            if self._is_connected:
+                self._session.tell(Nack(handle, ranges, 0))
+        self._answers.open()
+
+    def _on_refused(self, reply: AnyCommand | DanubiusError, name: str) -> None:
+        if isinstance(reply, BrokerUnavailable):
+            self._fail(_lost(self._id))
+        elif isinstance(reply, TransactionNotFound):
+            self._fail(TransactionAborted(reply.message))
+        else:
+            self._fail(reply if isinstance(reply, DanubiusError) else expect(reply, name))
+
+
+def _frames(gatherer: RangeGatherer) -> list[list[tuple[int, int]]]:
+    ranges = gatherer.take()
+    return [ranges[start : start + RANGES_MAX] for start in range(0, len(ranges), RANGES_MAX)]
+
+
+def _lost(number: int) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {number} was aborted: the connection to the broker was lost; begin another"
+    )
+
+
+# ------------------------------------------------------------ what only the lanes know
+# A transaction speaks for producers and consumers under their own handles. All that it looks at inside them is here.
+# pyright: reportPrivateUsage=false
+# ruff: noqa: SLF001
+
+
+def _lane_for(producer: Producer, key: bytes | None) -> ProducerLane:
+    if isinstance(producer, PartitionedProducer):
+        return producer._lane_of(key)
+    return _as_lane(producer)
+
+
+def _parts(producer: Producer, draft: Draft, sizes: list[int]) -> list[Part]:
+    """What each partition, or the one topic, gets of these messages."""
+    if not sizes:
+        return []
+    if not isinstance(producer, PartitionedProducer):
+        return [Part(_as_lane(producer), draft, sizes)]
+    spread = producer._deal if draft.keys is None else producer._sort
+    return spread(draft, sizes).parts
+
+
+def _as_lane(producer: object) -> ProducerLane:
+    if not isinstance(producer, ProducerLane):
+        raise InvalidArgument(f"{producer!r} is no producer of an open client")
+    return producer
+
+
+def _options_of(lane: ProducerLane) -> ProducerOptions:
+    return lane._options
+
+
+def _place_of_producer(lane: ProducerLane) -> Place | None:
+    """None while it is on its way back to its topic."""
+    shipper, outbox = lane._shipper, lane._outbox
+    if shipper._session is None or shipper._produce is None:
+        return None
+    return Place(
+        shipper._session, shipper._produce.handle, outbox.producer_id, outbox.producer_epoch
+    )
+
+
+def _place_of_consumer(consumer: Consumer, message: Message | ReceivedBatch) -> Place | None:
+    """None while it is on its way back to its subscription."""
+    lane = consumer._lane_of(message) if isinstance(consumer, PartitionedConsumer) else consumer
+    assert isinstance(lane, ConsumerLane)
+    return None if lane._session is None else Place(lane._session, lane._handle)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.topics import create_topic
+from danubius.broker.topics import create_missing
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -90,7 +90,7 @@ class Opening:
         if existing is not None:
             self._with_topic(existing)
         else:
-            create_topic(broker, command.topic, command.spec, exist_ok=True, on_done=self._created)
+            create_missing(broker, command.topic, command.spec, self._created)
 
     def cancel(self) -> None:
         """The connection is gone: nobody waits for the answer."""
@@ -139,16 +139,14 @@ class Opening:
             self._fail(error)
             return
         match access.ask(place):
-            case Granted():
+            case Granted(displaced=displaced):
+                _fence(displaced)
                 self._granted()
             case Refused(incumbent=incumbent):
                 assert isinstance(incumbent, Place)
                 self._make_way(place, incumbent)
             case Waiting(displaced=displaced):
-                if isinstance(displaced, Place):
-                    displaced.on_refused(
-                        ProducerFenced(f"a newer producer named {place.name!r} waits in its place")
-                    )
+                _fence(displaced)
 
     def _make_way(self, place: Place, incumbent: Place) -> None:
         """A producer that no longer answers must not keep a living one out."""
@@ -209,6 +207,14 @@ class Opening:
         if not self._is_over:
             self.cancel()
             self._on_failed(error)
+
+
+def _fence(displaced: Claim | None) -> None:
+    """Tell who waited that a newer one of its name took its place."""
+    if isinstance(displaced, Place):
+        displaced.on_refused(
+            ProducerFenced(f"a newer producer named {displaced.name!r} took its place")
+        )
 
 
 def _busy(place: Place, incumbent: Place) -> ProducerBusy:

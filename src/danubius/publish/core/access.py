@@ -38,7 +38,9 @@ class Claim:
 
 
 class Granted(NamedTuple):
-    """Come in."""
+    """Come in. The older claim of its name, if one waited, is out of the queue."""
+
+    displaced: Claim | None = None
 
 
 class Refused(NamedTuple):
@@ -74,9 +76,8 @@ class AccessGate:
         """Ask for a place. Granted holds it until `leave`; asking again after Refused is allowed."""
         incumbent = self._in_the_way(claim)
         if incumbent is None:
-            self._waiting.pop(claim.name, None)
             self._holders[claim.name] = claim
-            return Granted()
+            return Granted(self._waiting.pop(claim.name, None))
         if claim.mode is not Mode.WAIT:
             return Refused(incumbent)
         displaced = self._waiting.get(claim.name)

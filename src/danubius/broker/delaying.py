@@ -24,8 +24,7 @@ from danubius.broker.events import DelayAdvanced, LogTrimmed, TopicCreated, Topi
 from danubius.errors import DanubiusError, InvalidArgument, TopicDeleted
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import Offset, TopicId
-from danubius.model.limits import MIB
-from danubius.model.policy import YEARS_MS
+from danubius.model.limits import DELAY_MAX_MS, MIB
 from danubius.model.topic import TopicSpec
 from danubius.publish.core.delay_index import ENDLESS, due_of, key_of, offset_of
 from danubius.record.batch import check_batch
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
     OnLog = Callable[[DelayLog | DanubiusError], None]
 
-DELAY_MAX_MS: Final = YEARS_MS
-"""How far ahead a message may be scheduled."""
 RELEASE_COUNT_MAX: Final = 256
 TIMER_MAX_MS: Final = 1000
 """The clock is looked at this often, so that one that was set is noticed."""
@@ -169,8 +166,12 @@ class Delays:
 
     def _check_hosted(self, source: DelayLog) -> None:
         source.parent.check_open()
-        if source.parent.id not in self._broker.topics_by_id:
+        if not self._is_hosted(source):
             raise TopicDeleted(f"topic {source.parent.name} was deleted")
+
+    def _is_hosted(self, source: DelayLog) -> bool:
+        topics = self._broker.topics_by_id
+        return source.parent.id in topics and source.topic.id in topics
 
     def _add(self, source: DelayLog, key: int) -> None:
         source.index.add(key)
@@ -226,7 +227,7 @@ class Delays:
 
     def _advance(self, source: DelayLog) -> None:
         """Release what is due, a slice at a time; without any, wait for the next."""
-        if source.is_busy or self._logs.get(source.parent.id) is not source:
+        if source.is_busy or not self._is_hosted(source):
             return
         index, now_ms = source.index, self._now_ms()
         if source.scan_from == ENDLESS and index.wants_scan(now_ms, SCAN_MARGIN_MS):
@@ -291,7 +292,7 @@ class Delays:
             self._advance(source)
 
         def again() -> None:
-            if self._logs.get(source.parent.id) is source:
+            if self._is_hosted(source):
                 source.index.begin_scan()
                 self._scan(source, first_key)
 
@@ -308,9 +309,10 @@ class Delays:
         """Free what was released, and the logs of topics that are gone."""
         topics = self._broker.topics_by_id
         for source in list(self._logs.values()):
-            if source.parent.id not in topics:
+            if not self._is_hosted(source):
                 del self._logs[source.parent.id]
-                self._remove(source.topic)
+                if source.topic.id in topics:
+                    self._remove(source.topic)
             elif not source.parent.is_deleting:
                 self._trim(source)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from itertools import repeat
@@ -22,13 +23,13 @@ from danubius.client.options import to_milliseconds
 from danubius.client.settlement import Bundle, Settlement, Waiters
 from danubius.client.shipper import Shipper
 from danubius.errors import DanubiusError, InvalidArgument, Overloaded
-from danubius.model.policy import YEARS_MS
+from danubius.model.limits import DELAY_MAX_MS
 from danubius.model.topic import Dispatch
 from danubius.record.encode import encode
 from danubius.wire.commands import AnyCommand, OpenProducer, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from danubius.client.link import Link
     from danubius.client.options import (
@@ -54,10 +55,10 @@ def dues_of(
 ) -> list[int]:
     """When each of so many messages is due; given once for all, or for each."""
     now = now_ms()
-    if isinstance(deliver_at, list | tuple):
+    if isinstance(deliver_at, Sequence):
         _check_given("deliver_at", len(deliver_at), count, is_sole=deliver_after is None)
         return [due_ms_of(None, one, now) for one in deliver_at]
-    if isinstance(deliver_after, list | tuple):
+    if isinstance(deliver_after, Sequence):
         _check_given("deliver_after", len(deliver_after), count, is_sole=deliver_at is None)
         return [due_ms_of(one, None, now) for one in deliver_after]
     return [due_ms_of(deliver_after, deliver_at, now)] * count
@@ -83,10 +84,10 @@ def due_ms_of(deliver_after: DeliverAfter | None, deliver_at: datetime | None, n
         assert after_ms is not None
         due_ms = now_ms + after_ms
     delay_ms = due_ms - now_ms
-    if delay_ms > YEARS_MS:
+    if delay_ms > DELAY_MAX_MS:
         raise InvalidArgument(
             f"the message would be delivered in {delay_ms // 86_400_000} days; "
-            f"at most {YEARS_MS // 86_400_000} days are allowed"
+            f"at most {DELAY_MAX_MS // 86_400_000} days are allowed"
         )
     if delay_ms <= 0:
         return max(0, due_ms)

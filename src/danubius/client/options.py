@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -38,8 +39,8 @@ Start = Literal["earliest", "latest"] | int | datetime
 """Where to begin: the oldest message, behind the newest, at an offset, or at the first message of a time."""
 DeliverAfter = float | timedelta
 """Seconds from now."""
-DeliverAfterMany = DeliverAfter | list[DeliverAfter] | tuple[DeliverAfter, ...]
-DeliverAtMany = datetime | list[datetime] | tuple[datetime, ...]
+DeliverAfterMany = DeliverAfter | Sequence[DeliverAfter]
+DeliverAtMany = datetime | Sequence[datetime]
 """One for all, or one for each."""
 
 BATCH_HEADROOM_BYTES: Final = MIB

@@ -26,6 +26,9 @@ FRAME_META_BYTES_MAX: Final = 1 * MIB
 FRAME_BYTES_MAX: Final = BATCH_BYTES_MAX + FRAME_META_BYTES_MAX + 64
 """One frame. Deliveries and fetches carry several batches but stay below this too."""
 
+DELAY_MAX_MS: Final = 5 * 366 * 24 * 3600 * 1000
+"""How far ahead a message may be scheduled: five years. What is due later than anybody will look is a mistake."""
+
 FETCH_BYTES_MAX: Final = 8 * MIB
 """What one fetch or delivery carries at the most, unless its first batch alone is larger."""
 

@@ -24,6 +24,7 @@ from danubius.broker.events import (
 from danubius.broker.failing import SubscriptionFailures, apply_rule, rule_of
 from danubius.broker.pressure import PublishPressure
 from danubius.broker.spaces import Spaces
+from danubius.broker.story import Stories
 from danubius.broker.subscription import Subscription
 from danubius.broker.ticks import Ticks
 from danubius.broker.tokens import EventToken
@@ -111,6 +112,7 @@ class Broker:
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
         self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
         self.admission = Admission(config.message_bytes_max, clock.monotonic_ns)
+        self.stories = Stories(clock)
         self.ticks = Ticks()
         """What is to be done every now and then; the checkpointer's timer drives it."""
         self.on_condemned: Callable[[Topic, Subscription], None] = _nobody_buries

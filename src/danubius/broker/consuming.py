@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from danubius.broker.failing import check_failure
 from danubius.errors import ConsumerReplaced, DanubiusError, InvalidArgument, SubscriptionBusy
+from danubius.model.admin_replies import EventKind
 from danubius.model.ids import parse_name
 from danubius.wire.commands import ConsumerActive, ConsumerClosed, Deliver, Subscribe
 
@@ -85,11 +86,19 @@ class ConsumerHandle:
         self._broker.start_pump(self.topic, self.subscription)
         self.subscription.join(self)
         self._is_announced = True
+        self._tell(EventKind.JOINED, f"from {self.address}")
 
     def detach(self, *, is_clean: bool = False) -> None:
         """The client has closed it (`is_clean`), or is gone."""
+        self._tell(EventKind.LEFT if is_clean else EventKind.LOST)
         self.subscription.leave(self.consumer_id, is_clean=is_clean or self._broker.is_stopping)
         self.topic.release(self.subscription)
+
+    def _tell(self, kind: EventKind, detail: str = "") -> None:
+        if self.topic.is_reliable:  # other subscriptions come and go with their consumers
+            self._broker.stories.tell(
+                self.topic, self.subscription, kind, who=self.name, detail=detail
+            )
 
     def grant(self, messages: int, size: int) -> None:
         assert self.subscription.pump is not None
@@ -141,6 +150,8 @@ class ConsumerHandle:
     def active_changed(self, is_active: bool) -> None:
         self.is_active = is_active
         if self._is_announced:
+            if is_active:
+                self._tell(EventKind.PROMOTED)
             self._peer.send(ConsumerActive(self._handle, is_active))
 
     def closed(self, error: DanubiusError) -> None:
@@ -151,6 +162,7 @@ class ConsumerHandle:
     # ------------------------------------------------------------ the subscription's side
 
     def end(self, error: DanubiusError) -> None:
+        self._tell(EventKind.LEFT, error.message)
         self._on_ended(self._handle)
         self._peer.send(ConsumerClosed(self._handle, error.code, error.message))
 
@@ -183,6 +195,9 @@ def find_subscription(
     def found(subscription: Subscription | DanubiusError) -> None:
         if isinstance(subscription, DanubiusError):
             on_done(subscription)
+            return
+        if subscription.is_moving:
+            subscription.moved.append(lambda: found(subscription))
             return
         try:
             topic.check_open()

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from danubius.broker.statistics import measure_broker, measure_target
-from danubius.broker.targets import Target, find_target, is_partition
+import msgspec
+
+from danubius.broker.statistics import (
+    measure_broker,
+    measure_consumer,
+    measure_members,
+    measure_producer,
+    measure_target,
+)
+from danubius.broker.story import merge_stories
+from danubius.broker.targets import Member, Target, find_members, find_target, is_partition
+from danubius.errors import ConsumerReplaced, InvalidArgument, ProducerFenced
 from danubius.ledger.managed import ManagedLedger
 from danubius.model import admin, admin_replies
 from danubius.model.ids import namespace_of
@@ -14,13 +24,19 @@ from danubius.model.policy import Policies, effective
 from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from danubius.broker.broker import Broker
     from danubius.broker.node import Node
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
+    from danubius.errors import DanubiusError
     from danubius.model.ids import TopicName
+
+    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
+
+FoundT = TypeVar("FoundT")
+LineT = TypeVar("LineT", bound=msgspec.Struct)
 
 NAMES_MAX: Final = 1000
 """Names of producers, subscriptions or consumers in one description."""
@@ -66,7 +82,7 @@ def _summarise_subscription(topic: Topic, subscription: Subscription) -> Subscri
 # ---------------------------------------------------------------- what operators ask for
 
 
-def describe_target(target: Target) -> admin_replies.TopicDescribed:
+def describe_target(node: Node, target: Target) -> admin_replies.TopicDescribed:
     """A topic, or a partitioned one as a whole."""
     if target.partitioned is not None:
         spec, created_ms = target.partitioned.spec, target.partitioned.created_ms
@@ -80,7 +96,7 @@ def describe_target(target: Target) -> admin_replies.TopicDescribed:
         spec.durability,
         own if own is not None else spec.layer(),
         first.policies if first is not None else effective(spec.layer()),
-        measure_target(target),
+        measure_target(node, target),
         partitions=target.partitions,
         created_ms=created_ms,
         producers=sorted({name for topic in target.topics for name in topic.attached})[:NAMES_MAX],
@@ -90,21 +106,19 @@ def describe_target(target: Target) -> admin_replies.TopicDescribed:
     )
 
 
-def _describe_topic(
-    node: Node, request: admin.DescribeTopic, on_reply: Callable[..., None]
-) -> None:
-    on_reply(describe_target(find_target(node.broker, request.topic)))
+def _describe_topic(node: Node, request: admin.DescribeTopic, on_reply: OnReply) -> None:
+    on_reply(describe_target(node, find_target(node.broker, request.topic)))
 
 
-def _measure_topic(node: Node, request: admin.MeasureTopic, on_reply: Callable[..., None]) -> None:
-    statistics = measure_target(find_target(node.broker, request.topic))
+def _measure_topic(node: Node, request: admin.MeasureTopic, on_reply: OnReply) -> None:
+    statistics = measure_target(node, find_target(node.broker, request.topic))
     on_reply(admin_replies.TopicMeasured(statistics))
 
 
-def _list_topics(node: Node, request: admin.ListTopics, on_reply: Callable[..., None]) -> None:
+def _list_topics(node: Node, request: admin.ListTopics, on_reply: OnReply) -> None:
     broker = node.broker
     names = heapq.nsmallest(request.limit + 1, _listed(broker, request.namespace, request.after))
-    lines = (_summarise(find_target(broker, name)) for name in names)
+    lines = (_summarise(node, find_target(broker, name)) for name in names)
     page, more = admin_replies.take_page(lines, request.limit, lambda line: line.topic)
     on_reply(admin_replies.TopicsListed(page, next=more))
 
@@ -126,8 +140,8 @@ def _is_going(broker: Broker, name: TopicName) -> bool:
     return topic is not None and topic.is_deleting
 
 
-def _summarise(target: Target) -> admin_replies.TopicSummary:
-    figures = measure_target(target)
+def _summarise(node: Node, target: Target) -> admin_replies.TopicSummary:
+    figures = measure_target(node, target)
     spec = target.partitioned.spec if target.partitioned is not None else target.topics[0].spec
     return admin_replies.TopicSummary(
         target.name,
@@ -142,9 +156,7 @@ def _summarise(target: Target) -> admin_replies.TopicSummary:
     )
 
 
-def _describe_broker(
-    node: Node, _request: admin.DescribeBroker, on_reply: Callable[..., None]
-) -> None:
+def _describe_broker(node: Node, _request: admin.DescribeBroker, on_reply: OnReply) -> None:
     broker, about = node.broker, node.about
     config = broker.config
     on_reply(
@@ -161,9 +173,159 @@ def _describe_broker(
     )
 
 
-ADMIN: Final[dict[type, Callable[[Node, Any, Callable[..., None]], None]]] = {
+# ---------------------------------------------------------------- subscriptions
+
+
+def describe_members(
+    node: Node, target: Target, members: Sequence[Member]
+) -> admin_replies.SubscriptionDescribed:
+    """A subscription of a topic, or of all its partitions together."""
+    topic, subscription = members[0]
+    created = [one.created_ms for _, one in members if one.created_ms]
+    failure = subscription.failure
+    return admin_replies.SubscriptionDescribed(
+        target.name,
+        subscription.name,
+        subscription.type,
+        failure,
+        failure if failure is not None else topic.policies.failure,
+        measure_members(node, target, members),
+        created_ms=min(created, default=0),
+        consumers=sorted({c.name for _, s in members for c in s.consumers.values()})[:NAMES_MAX],
+    )
+
+
+def _describe_subscription(
+    node: Node, request: admin.DescribeSubscription, on_reply: OnReply
+) -> None:
+    target = find_target(node.broker, request.topic)
+    members = find_members(target, request.subscription)
+    on_reply(describe_members(node, target, members))
+
+
+def _list_subscriptions(node: Node, request: admin.ListSubscriptions, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    names = {n for topic in target.topics for n in topic.subscriptions if n > request.after}
+    first = heapq.nsmallest(request.limit + 1, names)
+    lines = (_summarise_members(node, target, find_members(target, name)) for name in first)
+    page, more = admin_replies.take_page(lines, request.limit, lambda line: line.subscription)
+    on_reply(admin_replies.SubscriptionsListed(page, next=more))
+
+
+def _summarise_members(
+    node: Node, target: Target, members: Sequence[Member]
+) -> admin_replies.SubscriptionSummary:
+    figures = measure_members(node, target, members)
+    return admin_replies.SubscriptionSummary(
+        figures.subscription,
+        figures.type,
+        figures.consumers,
+        figures.backlog_messages,
+        figures.backlog_age_s,
+        figures.unacked_messages,
+        figures.is_blocked,
+    )
+
+
+def _list_events(node: Node, request: admin.ListEvents, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    members = find_members(target, request.subscription)
+    stories = [node.broker.stories.of(one.subscription, request.after) for one in members]
+    events = merge_stories(stories, request.limit)
+    on_reply(admin_replies.EventsListed(events, events[-1].number if events else request.after))
+
+
+# ---------------------------------------------------------------- those attached
+
+
+def _list_producers(node: Node, request: admin.ListProducers, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    found = {
+        f"{place:04}/{name}": (topic, attached)
+        for place, topic in enumerate(target.topics)
+        for name, attached in topic.attached.items()
+    }
+    page, more = _page_of(found, request, lambda one: measure_producer(node, one[0], one[1]))
+    on_reply(admin_replies.ProducersListed(page, next=more))
+
+
+def _list_consumers(node: Node, request: admin.ListConsumers, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    if request.subscription is None:
+        members = [Member(t, s) for t in target.topics for s in t.subscriptions.values()]
+    else:
+        members = find_members(target, request.subscription)
+    places = {topic: place for place, topic in enumerate(target.topics)}
+    found = {
+        f"{member.subscription.name}/{consumer.name}/{places[member.topic]:04}/{number:012}": (
+            member,
+            consumer,
+        )
+        for member in members
+        for number, consumer in member.subscription.consumers.items()
+    }
+    page, more = _page_of(found, request, lambda one: measure_consumer(node, one[0], one[1]))
+    on_reply(admin_replies.ConsumersListed(page, next=more))
+
+
+def _page_of(
+    found: dict[str, FoundT], request: admin.PageRequest, line: Callable[[FoundT], LineT]
+) -> tuple[list[LineT], str]:
+    """One page of what was found, in the order of its places; only what is shown is measured."""
+    places = heapq.nsmallest(request.limit + 1, (one for one in found if one > request.after))
+    page, more = admin_replies.take_page(
+        (line(found[place]) for place in places), request.limit, lambda _: "more"
+    )
+    return page, places[len(page) - 1] if more else ""
+
+
+def _disconnect_producer(node: Node, request: admin.DisconnectProducer, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    attached = [
+        t.attached[request.producer] for t in target.topics if request.producer in t.attached
+    ]
+    if not attached:
+        raise InvalidArgument(
+            f"no producer {request.producer!r} is attached to {target.name}; "
+            f"`danubius producers list {target.name}` shows those that are"
+        )
+    for one in attached:
+        one.end(ProducerFenced(f"an operator ended producer {request.producer!r}"))
+    on_reply(admin_replies.Done())
+
+
+def _disconnect_consumer(node: Node, request: admin.DisconnectConsumer, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    found = [
+        (member, consumer)
+        for member in find_members(target, request.subscription)
+        for consumer in member.subscription.consumers.values()
+        if consumer.name == request.consumer
+    ]
+    if not found:
+        raise InvalidArgument(
+            f"no consumer {request.consumer!r} is on subscription {request.subscription!r} of {target.name}; "
+            f"`danubius consumers list {target.name}` shows those that are"
+        )
+    for (topic, subscription), consumer in found:
+        subscription.leave(consumer.consumer_id)
+        consumer.end(ConsumerReplaced(f"an operator ended consumer {request.consumer!r}"))
+        topic.release(subscription)
+    on_reply(admin_replies.Done())
+
+
+# ---------------------------------------------------------------- the table
+
+ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {
     admin.ListTopics: _list_topics,
     admin.DescribeTopic: _describe_topic,
     admin.MeasureTopic: _measure_topic,
+    admin.ListSubscriptions: _list_subscriptions,
+    admin.DescribeSubscription: _describe_subscription,
+    admin.ListEvents: _list_events,
+    admin.ListProducers: _list_producers,
+    admin.DisconnectProducer: _disconnect_producer,
+    admin.ListConsumers: _list_consumers,
+    admin.DisconnectConsumer: _disconnect_consumer,
     admin.DescribeBroker: _describe_broker,
 }

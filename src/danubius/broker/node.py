@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from danubius.broker.about import About
 from danubius.broker.atomic import Atomic
 from danubius.broker.delaying import Delays
+from danubius.broker.rates import Rates
 from danubius.broker.recovery_topics import adopt_namespaces
 from danubius.broker.retention import TopicRetention
 from danubius.broker.transactions import Transactions
@@ -27,6 +28,7 @@ class Node:
         self.atomic = Atomic(broker)
         self.delays = Delays(broker, self.atomic)
         self.retention = TopicRetention(broker)
+        self.rates = Rates(broker)
         self.transactions = Transactions(broker, self.atomic)
 
     def start(self) -> None:
@@ -36,4 +38,5 @@ class Node:
         for topic in self.broker.topics_by_id.values():
             self.broker.apply_policies(topic)
         self.delays.start()
+        self.rates.start()
         self.retention.start()

@@ -1,4 +1,7 @@
-"""The figures of topics and of the broker, taken when somebody asks: reading them changes nothing."""
+"""The figures of topics, subscriptions, those attached and the broker, taken when somebody asks.
+
+Reading them changes nothing and reads no disk. Of a partitioned topic they are sums, and ages the greatest.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from danubius.broker.consuming import ConsumerHandle
+from danubius.broker.producing import ProducerHandle
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import namespace_of
 from danubius.model.statistics import (
     BrokerStatistics,
+    ConsumerStatistics,
+    Figures,
+    ProducerStatistics,
+    SubscriptionStatistics,
     TopicStatistics,
 )
 
@@ -17,18 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.broker.node import Node
-    from danubius.broker.targets import Target
-    from danubius.broker.topic import Topic
-    from danubius.model.statistics import Figures
+    from danubius.broker.subscription import ConsumerOutlet
+    from danubius.broker.targets import Member, Target
+    from danubius.broker.topic import AttachedProducer, Topic
 
-    FiguresT = TypeVar("FiguresT", bound=Figures)
+FiguresT = TypeVar("FiguresT", bound=Figures)
 
 
-def measure_topic(topic: Topic) -> TopicStatistics:
+def measure_topic(node: Node, topic: Topic) -> TopicStatistics:
     """One topic or partition."""
-    log = topic.log
-    pipeline = topic.pipeline
+    log, pipeline = topic.log, topic.pipeline
     subscriptions = topic.subscriptions.values()
+    messages_in, bytes_in, messages_out, bytes_out = node.rates.of(topic, 4)
     return TopicStatistics(
         topic.name,
         start_offset=log.start_offset,
@@ -41,19 +50,24 @@ def measure_topic(topic: Topic) -> TopicStatistics:
         consumers=sum(len(one.consumers) for one in subscriptions),
         published_messages=pipeline.messages_in,
         published_bytes=pipeline.bytes_in,
+        publish_rate=messages_in,
+        publish_bytes_rate=bytes_in,
         delivered_messages=sum(one.delivered for one in subscriptions),
+        delivered_bytes=sum(one.delivered_bytes for one in subscriptions),
+        delivery_rate=messages_out,
+        delivery_bytes_rate=bytes_out,
+        unheard_messages=topic.dropped - sum(one.dropped for one in subscriptions),
     )
 
 
-def measure_target(target: Target) -> TopicStatistics:
+def measure_target(node: Node, target: Target) -> TopicStatistics:
     """A topic, or the sums over all partitions."""
-    figures = [measure_topic(topic) for topic in target.topics]
+    figures = [measure_topic(node, topic) for topic in target.topics]
     if target.partitioned is None:
         return figures[0]
-    whole = add_up(figures, TopicStatistics(target.name))
     subscriptions = {name for topic in target.topics for name in topic.subscriptions}
     return msgspec.structs.replace(
-        whole,
+        add_up(figures, TopicStatistics(target.name)),
         partitions=target.partitions,
         start_offset=0,
         end_offset=0,
@@ -62,13 +76,139 @@ def measure_target(target: Target) -> TopicStatistics:
 
 
 def add_up(parts: Sequence[FiguresT], whole: FiguresT) -> FiguresT:
-    """`whole` with the sums of all numbers of its parts."""
+    """`whole` with the sums of all numbers of its parts; of ages the greatest."""
     sums: dict[str, float] = {}
     for name in whole.__struct_fields__:
         value = getattr(whole, name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            sums[name] = sum((getattr(part, name) for part in parts), value)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        values = [getattr(part, name) for part in parts]
+        sums[name] = max(values, default=0.0) if name.endswith("_age_s") else sum(values)
     return msgspec.structs.replace(whole, **sums)
+
+
+# ---------------------------------------------------------------- subscriptions
+
+
+def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
+    """A subscription in one topic or partition."""
+    topic, subscription = member
+    log, cursor = topic.log, subscription.cursor
+    core = subscription.pump.core if subscription.pump is not None else None
+    delivery_rate, redelivery_rate, ack_rate = node.rates.of(subscription, 3)
+    backlog = backlog_of(member)
+    first = cursor.next_unacked(max(cursor.floor, log.start_offset))
+    size, age_s = 0, 0.0
+    if backlog and isinstance(log, ManagedLedger):
+        # Gaps among what is acknowledged are spread as evenly as its bytes are taken to be.
+        size = log.bytes_from(first) * backlog // max(1, log.end_offset - first)
+        age_s = max(0.0, (node.broker.clock.wall_us() - log.time_near(first)) / 1e6)
+    return SubscriptionStatistics(
+        topic.name,
+        subscription.name,
+        subscription.type,
+        consumers=len(subscription.consumers),
+        floor=cursor.floor,
+        end_offset=log.end_offset,
+        backlog_messages=backlog,
+        backlog_bytes=size,
+        backlog_age_s=age_s,
+        unacked_messages=core.unacked if core is not None else 0,
+        waiting_messages=core.waiting if core is not None else 0,
+        delivered_messages=subscription.delivered,
+        delivered_bytes=subscription.delivered_bytes,
+        redelivered_messages=subscription.redelivered,
+        acked_messages=subscription.acked,
+        nacked_messages=subscription.nacked,
+        timed_out_messages=subscription.timed_out,
+        expired_messages=subscription.expired,
+        filtered_messages=subscription.filtered,
+        dead_lettered_messages=subscription.dead_lettered,
+        dropped_slow_messages=subscription.dropped,
+        delivery_rate=delivery_rate,
+        redelivery_rate=redelivery_rate,
+        ack_rate=ack_rate,
+    )
+
+
+def backlog_of(member: Member) -> int:
+    """Messages that are stored and not acknowledged."""
+    log, cursor = member.topic.log, member.subscription.cursor
+    backlog = cursor.backlog(log.end_offset)
+    if cursor.floor < log.start_offset:  # retention was quicker
+        backlog -= cursor.backlog(log.start_offset)
+    return backlog
+
+
+def measure_members(
+    node: Node, target: Target, members: Sequence[Member]
+) -> SubscriptionStatistics:
+    """A subscription of a topic, or of all its partitions together."""
+    figures = [measure_subscription(node, member) for member in members]
+    if target.partitioned is None:
+        return figures[0]
+    whole = SubscriptionStatistics(target.name, figures[0].subscription, figures[0].type)
+    return msgspec.structs.replace(
+        add_up(figures, whole),
+        floor=0,
+        end_offset=0,
+        is_blocked=any(one.is_blocked for one in figures),
+    )
+
+
+# ---------------------------------------------------------------- those attached
+
+
+def measure_consumer(node: Node, member: Member, consumer: ConsumerOutlet) -> ConsumerStatistics:
+    topic, subscription = member
+    figures = ConsumerStatistics(topic.name, subscription.name, consumer.name)
+    if subscription.pump is None or not isinstance(consumer, ConsumerHandle):
+        return figures
+    core = subscription.pump.core
+    credit_messages, credit_bytes = core.credit_of(consumer.consumer_id)
+    delivery_rate, redelivery_rate = node.rates.of(consumer, 2)
+    return msgspec.structs.replace(
+        figures,
+        address=consumer.address,
+        attached_ms=consumer.since_ms,
+        is_active=consumer.is_active,
+        unacked_messages=core.unacked_of(consumer.consumer_id),
+        credit_messages=credit_messages,
+        credit_bytes=credit_bytes,
+        delivered_messages=consumer.delivered,
+        delivered_bytes=consumer.delivered_bytes,
+        redelivered_messages=consumer.redelivered,
+        acked_messages=consumer.acked,
+        nacked_messages=consumer.nacked,
+        delivery_rate=delivery_rate,
+        redelivery_rate=redelivery_rate,
+    )
+
+
+def measure_producer(node: Node, topic: Topic, attached: AttachedProducer) -> ProducerStatistics:
+    producer = attached.producer
+    figures = ProducerStatistics(
+        topic.name,
+        producer.name,
+        producer_id=producer.id,
+        epoch=producer.epoch,
+        next_sequence=max(0, producer.admitted_next),
+    )
+    if not isinstance(attached, ProducerHandle):
+        return figures
+    publish_rate, publish_bytes_rate = node.rates.of(attached, 2)
+    return msgspec.structs.replace(
+        figures,
+        address=attached.address,
+        attached_ms=attached.since_ms,
+        published_messages=attached.published_messages,
+        published_bytes=attached.published_bytes,
+        publish_rate=publish_rate,
+        publish_bytes_rate=publish_bytes_rate,
+    )
+
+
+# ---------------------------------------------------------------- the broker
 
 
 def measure_broker(node: Node) -> BrokerStatistics:
@@ -76,19 +216,28 @@ def measure_broker(node: Node) -> BrokerStatistics:
     broker = node.broker
     topics = broker.topics_by_id.values()
     now_ms = broker.clock.wall_us() // 1000
+    messages_in, bytes_in, messages_out, bytes_out = node.rates.of(broker, 4)
     return BrokerStatistics(
         uptime_s=max(0, now_ms - node.about.started_ms) / 1000,
         connections=node.about.connections(),
-        namespaces=len({*broker.namespaces, *map(namespace_of, broker.topics)}),
+        namespaces=len(
+            {"default", "system", *broker.namespaces, *map(namespace_of, broker.topics)}
+        ),
         topics=len(broker.topics),
         partitioned_topics=len(broker.partitioned),
         producers=sum(len(topic.attached) for topic in topics),
         subscriptions=sum(len(topic.subscriptions) for topic in topics),
         consumers=sum(len(s.consumers) for topic in topics for s in topic.subscriptions.values()),
+        transactions=len(node.transactions),
+        transaction_bytes=node.transactions.bytes,
         stored_bytes=sum(topic.stored_bytes for topic in topics),
         publish_queue_bytes=broker.journal.queued_bytes,
         published_messages=broker.messages_in,
         published_bytes=broker.bytes_in,
+        publish_rate=messages_in,
+        publish_bytes_rate=bytes_in,
         delivered_messages=broker.messages_out,
         delivered_bytes=broker.bytes_out,
+        delivery_rate=messages_out,
+        delivery_bytes_rate=bytes_out,
     )

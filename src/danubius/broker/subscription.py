@@ -9,12 +9,14 @@ from danubius.errors import ConsumerReplaced, SubscriptionTypeMismatch
 from danubius.model.subscription import SubscriptionType
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Sequence
 
     from danubius.ack.core.cursor import Cursor
     from danubius.ack.core.ranges import Range, RangeMap
     from danubius.dispatch.pump import Outlet, Pump
     from danubius.errors import DanubiusError
+    from danubius.model.admin_replies import SubscriptionEvent
     from danubius.model.ids import ConsumerId, SubscriptionId
     from danubius.model.policy import FailurePolicy
 
@@ -72,6 +74,7 @@ class Subscription:
         "pump",
         "redelivered",
         "reserved",
+        "story",
         "timed_out",
         "type",
         "uncounted",
@@ -115,11 +118,15 @@ class Subscription:
         """Of these, what the journal has not been given yet."""
         self.is_burying = False
         """Whether condemned messages are on their way to the dead-letter topic."""
+        self.story: deque[SubscriptionEvent] | None = None
+        """What happened to it, from the first event on."""
         self.reserved: RangeSet | None = None
         """What commits on their way are about to acknowledge."""
 
     def reserve(self, ranges: Sequence[Range]) -> bool:
         """Keep ranges for one commit on its way; False, and nothing is kept, if any of it is acknowledged or kept."""
+        if self.is_moving:
+            return False
         reserved = self.reserved
         for first, end in ranges:
             if self.cursor.unacked(first, end) != [(first, end)]:

@@ -1,0 +1,87 @@
+"""What happened to subscriptions, for those who ask afterwards: the last events of each, and a line in the log.
+
+A story begins with its first event and holds at most EVENTS_MAX; what repeats within a second is one event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from danubius.model.admin_replies import EventKind, SubscriptionEvent
+
+if TYPE_CHECKING:
+    from danubius.broker.subscription import Subscription
+    from danubius.broker.topic import Topic
+    from danubius.runtime.clock import Clock
+
+EVENTS_MAX: Final = 128
+REPEAT_MS: Final = 1000
+_EVERYDAY: Final = frozenset(
+    {
+        EventKind.JOINED,
+        EventKind.LEFT,
+        EventKind.LOST,
+        EventKind.PROMOTED,
+        EventKind.TIMED_OUT,
+        EventKind.THROTTLED,
+        EventKind.FILTERED,
+        EventKind.EXPIRED,
+        EventKind.DROPPED,
+    }
+)
+"""Logged only when the log is set to show everything."""
+
+log = logging.getLogger(__name__)
+
+
+class Stories:
+    """Tells the stories of all subscriptions of a broker; each is kept with its subscription."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_number = 1
+
+    def tell(
+        self,
+        topic: Topic,
+        subscription: Subscription,
+        kind: EventKind,
+        *,
+        who: str = "",
+        detail: str = "",
+    ) -> None:
+        """It has happened."""
+        now_ms = self._clock.wall_us() // 1000
+        number = self._next_number
+        self._next_number += 1
+        story = subscription.story
+        if story is None:
+            story = subscription.story = deque(maxlen=EVENTS_MAX)
+        last = story[-1] if story else None
+        count = 1
+        if (
+            last is not None
+            and (last.kind, last.who) == (kind, who)
+            and now_ms - last.time_ms < REPEAT_MS
+        ):
+            count = last.count + 1
+            now_ms = last.time_ms
+            story.pop()
+        story.append(SubscriptionEvent(number, now_ms, kind.value, topic.name, who, detail, count))
+        level = logging.DEBUG if kind in _EVERYDAY else logging.INFO
+        if log.isEnabledFor(level):
+            facts = {"topic": topic.name, "subscription": subscription.name, "event": kind.value}
+            log.log(level, "subscription event", extra={**facts, "who": who, "detail": detail})
+
+    @staticmethod
+    def of(subscription: Subscription, after: int = 0) -> list[SubscriptionEvent]:
+        """The events behind a number, the oldest first."""
+        return [event for event in subscription.story or () if event.number > after]
+
+
+def merge_stories(stories: list[list[SubscriptionEvent]], limit: int) -> list[SubscriptionEvent]:
+    """Of all partitions, the oldest first."""
+    events = sorted((event for story in stories for event in story), key=lambda one: one.number)
+    return events[:limit]

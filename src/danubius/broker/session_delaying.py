@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.broker import session_producing
 from danubius.broker.producing import ProducerHandle
-from danubius.broker.topics import create_topic
+from danubius.broker.topics import create_missing
 from danubius.errors import (
     DanubiusError,
     HandleNotFound,
@@ -134,7 +134,7 @@ def _find_topic(
     if existing is not None:
         on_done(existing)
     else:
-        create_topic(session.broker, command.topic, command.spec, exist_ok=True, on_done=on_done)
+        create_missing(session.broker, command.topic, command.spec, on_done)
 
 
 def _schedule(

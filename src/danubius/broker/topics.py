@@ -248,7 +248,7 @@ def _describing(node: Node, text: str, on_reply: OnReply) -> OnDone:
 
     def describe() -> admin_replies.AdminReply | DanubiusError:
         try:
-            return describe_target(find_target(node.broker, text))
+            return describe_target(node, find_target(node.broker, text))
         except DanubiusError as gone:
             return gone
 

@@ -117,9 +117,9 @@ def test_whatever_happens_nobody_is_beside_an_exclusive_one_and_all_get_in(seed:
             match gate.ask(claim):
                 case Granted(displaced=displaced):
                     inside = {one for one in inside if one.name != claim.name} | {claim}
-                    queued.discard(displaced)  # type: ignore[arg-type]
+                    queued.discard(displaced)
                 case Waiting(displaced=displaced):
-                    queued.discard(displaced)  # type: ignore[arg-type]
+                    queued.discard(displaced)
                     queued.add(claim)
                 case Refused(incumbent=incumbent):
                     assert incumbent in inside

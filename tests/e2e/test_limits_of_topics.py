@@ -1,0 +1,192 @@
+"""Limits as an operator sets them: they hold, they say what would help, they can be raised, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import danubius
+from danubius.errors import LimitReached, MessageTooLarge, Throttled
+from danubius.model.policy import Policies
+from danubius.model.topic import TopicSpec
+from e2e.traffic import numbered
+
+if TYPE_CHECKING:
+    from e2e.broker_process import BrokerProcess
+
+SECONDS = 5 if os.environ.get("DANUBIUS_PROVE") == "1" else 2
+
+
+async def limit(client: danubius.Client, topic: str, policies: Policies) -> None:
+    await client.admin.create_topic(topic, TopicSpec(policies=policies))
+
+
+async def take(consumer: danubius.Consumer, count: int) -> list[bytes]:
+    payloads: list[bytes] = []
+    while len(payloads) < count:
+        message = await consumer.receive()
+        payloads.append(message.payload)
+        await consumer.ack(message)
+    return payloads
+
+
+async def test_a_rate_is_kept_loses_nothing_and_holds_nobody_else_up(
+    broker: BrokerProcess, topic: str
+) -> None:
+    rate = 1_000
+    sent: list[bytes] = []
+    beside = 0
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(f"{topic}-beside") as free,
+    ):
+        await limit(client, topic, Policies(publish_messages_per_s=rate))
+        async with client.producer(topic) as producer:
+            end = time.monotonic() + SECONDS
+
+            async def send(worker: int) -> None:
+                number = 0
+                while time.monotonic() < end:
+                    payload = f"{worker}-{number}".encode()
+                    await producer.send(payload)
+                    sent.append(payload)
+                    number += 1
+
+            async def send_beside() -> None:
+                nonlocal beside
+                while time.monotonic() < end:
+                    await free.send_many([b"x"] * 1_000)
+                    beside += 1_000
+
+            async with asyncio.TaskGroup() as tasks:
+                for worker in range(50):
+                    tasks.create_task(send(worker))
+                tasks.create_task(send_beside())
+            stored = (await client.describe_topic(topic)).summary.end_offset
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            received = await take(consumer, len(sent))
+
+    allowed = rate * SECONDS
+    assert 0.9 * allowed <= stored <= 1.1 * allowed + 0.25 * rate
+    assert stored == len(sent)
+    assert sorted(received) == sorted(sent)
+    assert beside > 5 * allowed
+
+
+async def test_batches_far_over_the_rate_are_refused_and_come_when_it_is_their_time(
+    broker: BrokerProcess, topic: str
+) -> None:
+    payloads = numbered(1_000)
+    async with danubius.connect(broker.url) as client:
+        await limit(client, topic, Policies(publish_messages_per_s=500))
+        began = time.monotonic()
+        async with client.producer(topic, batch_records=100) as producer:
+            await producer.send_many(payloads)
+        seconds = time.monotonic() - began
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            assert await take(consumer, 1_000) == payloads
+    assert seconds >= 1.4  # the last batch is in before it is paid for, and a few before it
+
+
+async def test_who_gives_up_hears_that_it_was_throttled_and_nothing_was_stored(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await limit(client, topic, Policies(publish_messages_per_s=1))
+        async with client.producer(topic, send_timeout=1.0) as producer:
+            await producer.send_many([b"x"] * 100)
+            with pytest.raises(Throttled, match="1 messages/s"):
+                await producer.send(b"too much")
+            stored = (await client.describe_topic(topic)).summary.end_offset
+    assert stored == 100
+
+
+async def test_a_rate_in_bytes_and_one_raised_while_a_producer_waits(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await limit(client, topic, Policies(publish_bytes_per_s=1_000))
+        async with client.producer(topic) as producer:
+            await producer.send(bytes(20_000))  # paid for after 20 s
+            async with asyncio.timeout(15), asyncio.TaskGroup() as tasks:
+                tasks.create_task(producer.send(b"y"))
+                await asyncio.sleep(0)
+                await client.admin.update_topic(topic, Policies(publish_bytes_per_s=10**9))
+
+
+async def test_one_producer_too_many(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client, danubius.connect(broker.url) as other:
+        await limit(client, topic, Policies(producers_max=2))
+        async with client.producer(topic), client.producer(topic, name="a"):
+            with pytest.raises(LimitReached, match="2 producers; raise producers_max"):
+                await other.producer(topic)
+            async with other.producer(topic, name="a"):
+                pass  # it takes the place of its namesake
+        refused = 0
+
+        async def open_one() -> None:
+            nonlocal refused
+            try:
+                await other.producer(topic)
+            except LimitReached:
+                refused += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(5):
+                tasks.create_task(open_one())
+        assert refused == 3
+
+
+async def test_one_subscription_and_one_consumer_too_many(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await limit(
+            client,
+            topic,
+            Policies(subscriptions_max=2, consumers_max=3, subscription_consumers_max=2),
+        )
+        async with (
+            client.consumer(topic, subscription="a", type="shared"),
+            client.consumer(topic, subscription="a", type="shared"),
+        ):
+            with pytest.raises(LimitReached, match="subscription_consumers_max"):
+                await client.consumer(topic, subscription="a", type="shared")
+            async with client.consumer(topic, subscription="b", type="shared"):
+                with pytest.raises(LimitReached, match="raise consumers_max"):
+                    await client.consumer(topic, subscription="b", type="shared")
+                with pytest.raises(LimitReached, match="raise subscriptions_max"):
+                    await client.consumer(topic, subscription="c", type="shared")
+                await client.admin.update_topic(topic, Policies(consumers_max=4))
+                async with client.consumer(topic, subscription="b", type="shared"):
+                    pass
+
+
+async def test_a_topic_with_smaller_messages(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await limit(client, topic, Policies(message_bytes_max=1_000))
+        async with client.producer(topic) as producer:
+            await producer.send(bytes(1_000))
+            with pytest.raises(MessageTooLarge, match="at most 1,000"):
+                await producer.send(bytes(2_000))
+            await producer.send(b"and on it goes")
+
+
+async def test_a_namespaces_rate_is_for_all_its_topics_together(broker: BrokerProcess) -> None:
+    namespace = f"together{os.getpid()}"
+    async with danubius.connect(broker.url) as client:
+        await client.admin.create_namespace(namespace, Policies(publish_messages_per_s=200))
+        async with (
+            client.producer(f"/{namespace}/a", batch_records=20) as one,
+            client.producer(f"/{namespace}/b", batch_records=20) as two,
+        ):
+            began = time.monotonic()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(one.send_many([b"x"] * 200))
+                tasks.create_task(two.send_many([b"x"] * 200))
+            seconds = time.monotonic() - began
+    assert seconds >= 1.4  # each alone would have needed less than 1 s

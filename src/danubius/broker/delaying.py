@@ -209,9 +209,10 @@ class Delays:
             self._timer.cancel()
         self._timer_ms = when_ms
         delay_ms = min(max(0, when_ms - self._now_ms()), TIMER_MAX_MS)
-        self._timer = self._broker.loop.call_later(delay_ms / 1000, self._on_timer)
+        self._timer = self._broker.loop.call_later(delay_ms / 1000, self.look)
 
-    def _on_timer(self) -> None:
+    def look(self) -> None:
+        """The time of something has come, or may have."""
         self._timer, self._timer_ms = None, NEVER
         now_ms = self._now_ms()
         wakes = self._wakes
@@ -322,7 +323,7 @@ class Delays:
         start = source.free_below()
         if start == ledger.end_offset:
             ledger.seal_open(SEAL_BYTES)
-        if start <= ledger.start_offset:
+        if not ledger.would_free(start):
             return
 
         def committed() -> None:

@@ -22,6 +22,7 @@ from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State, Writ
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef
 from danubius.ledger.reader import find_time_in, find_time_on_disk, load_index, read_blocks
 from danubius.ledger.writer import DeleteJob, Job
+from danubius.model.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 SEAL_AGE_MIN_MS: Final = 60_000
 """A short retention seals the open ledger not before this age: it would make a file a minute at most."""
+LEDGER_BYTES_MIN: Final = 1 * MIB
+"""However little is to be kept, ledgers are not smaller: each is a file."""
 _base_of: Final = attrgetter("base_offset")
 _first_of: Final = attrgetter("first")
 
@@ -74,6 +77,7 @@ class ManagedLedger:
         "_start",
         "_tail",
         "_topic_id",
+        "ledger_bytes_max",
     )
 
     def __init__(
@@ -90,6 +94,8 @@ class ManagedLedger:
         self._open: Ledger | None = None
         self._tail: list[Segment] = []
         self._is_deleted = False
+        self.ledger_bytes_max = backing.config.ledger_bytes_max
+        """A ledger is sealed before it grows beyond this; less than configured where little is to be kept."""
 
     @property
     def start_offset(self) -> int:
@@ -146,7 +152,7 @@ class ManagedLedger:
     def _is_full(self, ledger: Ledger, size: int) -> bool:
         config = self._backing.config
         return (
-            ledger.data_bytes + size > config.ledger_bytes_max
+            ledger.data_bytes + size > self.ledger_bytes_max
             or ledger.blocks >= config.ledger_blocks_max
             or self._backing.cache.now_ms - ledger.created_ms >= config.ledger_age_max_ms
         )
@@ -389,10 +395,25 @@ class ManagedLedger:
         count = plan_drop(self.ledgers, floor, retention, now_ms)
         return max(self._start, self._ledgers[count - 1].end_offset) if count else self._start
 
-    def seal_open(self, bytes_min: int) -> None:
-        """End the open ledger if it has so many bytes, so that it can go with the others."""
-        if self._open is not None and self._open.data_bytes >= bytes_min:
+    def seal_open(self, bytes_min: int, created_before_ms: int = 0) -> None:
+        """End the open ledger if it has so many bytes or is as old, so that it can go with the others."""
+        ledger = self._open
+        if ledger is not None and (
+            ledger.data_bytes >= bytes_min or ledger.created_ms < created_before_ms
+        ):
             self._seal()
+
+    def limit_ledgers(self, kept_bytes: int) -> None:
+        """Make ledgers small enough that a bound on what is kept can be honoured: an eighth of it."""
+        configured = self._backing.config.ledger_bytes_max
+        self.ledger_bytes_max = min(configured, max(kept_bytes // 8, LEDGER_BYTES_MIN))
+
+    def would_free(self, start: int) -> bool:
+        """Whether `trim_to` would change anything."""
+        first = self._ledgers[0] if self._ledgers else None
+        return start > self._start or (
+            first is not None and first.is_sealed and first.end_offset <= start
+        )
 
     def trim_to(self, start: int) -> None:
         """Let the topic start at `start`; sealed ledgers wholly below it are deleted."""

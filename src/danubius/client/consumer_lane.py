@@ -19,13 +19,20 @@ from danubius.client.attachment import Attachment
 from danubius.client.consumer import Consumer
 from danubius.client.core.acks import RangeGatherer
 from danubius.client.core.credit import CreditWindow
+from danubius.client.core.moves import MoveGuard
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_count, check_timeout, to_milliseconds
 from danubius.client.timeouts import ReceiveTimeout
-from danubius.errors import ClientClosed, ConsumerReplaced, DanubiusError, InvalidArgument
+from danubius.errors import (
+    ClientClosed,
+    ConsumerReplaced,
+    DanubiusError,
+    InvalidArgument,
+    SubscriptionMoved,
+)
 from danubius.wire.commands import (
     Ack,
     AnyCommand,
@@ -76,6 +83,7 @@ class ConsumerLane(Consumer):
         self._streak = 0
         self._acks = RangeGatherer()
         self._nacks: dict[int, RangeGatherer] = {}
+        self._moves = MoveGuard()
         self._unconfirmed = 0
         self._confirmed: asyncio.Future[None] | None = None
         self._flush_handle: asyncio.Handle | None = None
@@ -197,6 +205,8 @@ class ConsumerLane(Consumer):
 
     def _hold_next(self) -> None:
         delivery, data = self._queue.popleft()
+        if self._moves.is_on:
+            self._moves.note(delivery.first, delivery.end)
         grant = self._credit.used(delivery.messages, len(data))
         if grant is not None and self._session is not None:
             self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
@@ -230,6 +240,8 @@ class ConsumerLane(Consumer):
         is_one = type(message) is Message
         if not is_one or self._error is not None or message.topic != self._topic:
             self.check_own(message)
+        if self._moves.is_on and not self._is_current(message):
+            return
         acks = self._acks
         if isinstance(message, Message):
             acks.add(message.offset)
@@ -241,6 +253,8 @@ class ConsumerLane(Consumer):
 
     def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
         self.check_own(message)
+        if not self._is_current(message):
+            return
         if isinstance(message, ReceivedBatch) and not len(message):
             return
         last = message.offset if isinstance(message, Message) else message.last_offset
@@ -249,6 +263,8 @@ class ConsumerLane(Consumer):
 
     def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
         self.check_own(message)
+        if not self._is_current(message):
+            return
         delay_ms = to_milliseconds("delay", delay) or 0
         nacks = self._nacks.setdefault(delay_ms, RangeGatherer())
         if isinstance(message, Message):
@@ -293,7 +309,9 @@ class ConsumerLane(Consumer):
         for start in range(0, len(ranges), RANGES_MAX):
             part = ranges[start : start + RANGES_MAX]
             self._unconfirmed += 1
-            session.call(Ack(self._handle, part), partial(self._on_ack_reply, part))
+            session.call(
+                Ack(self._handle, part), partial(self._on_ack_reply, self._moves.count, part)
+            )
         nacks, self._nacks = self._nacks, {}
         for delay_ms, gatherer in nacks.items():
             ranges = gatherer.take()
@@ -301,10 +319,16 @@ class ConsumerLane(Consumer):
                 session.tell(Nack(self._handle, ranges[start : start + RANGES_MAX], delay_ms))
 
     def _on_ack_reply(
-        self, ranges: list[Range], reply: AnyCommand | DanubiusError, _payload: memoryview
+        self,
+        moves: int,
+        ranges: list[Range],
+        reply: AnyCommand | DanubiusError,
+        _payload: memoryview,
     ) -> None:
         self._unconfirmed -= 1
-        if isinstance(reply, DanubiusError) and reply.is_retryable and self._error is None:
+        if moves != self._moves.count:
+            pass  # they were about another position
+        elif isinstance(reply, DanubiusError) and reply.is_retryable and self._error is None:
             for first, end in ranges:
                 self._acks.add_range(first, end)
             if self._session is not None:
@@ -324,6 +348,13 @@ class ConsumerLane(Consumer):
         self._flush_handle = self._loop.call_later(
             self._ack_backoff.next_delay_s(), self.flush_nowait
         )
+
+    def _is_current(self, message: Message | ReceivedBatch) -> bool:
+        """Whether a message was received since the subscription was moved, if it was."""
+        if isinstance(message, ReceivedBatch) and not len(message):
+            return True
+        offset = message.offset if isinstance(message, Message) else message.first_offset
+        return self._moves.knows(offset)
 
     # ------------------------------------------------------------ life
 
@@ -411,6 +442,9 @@ class ConsumerLane(Consumer):
         self._is_active = is_active
 
     def on_closed_by_broker(self, error: DanubiusError) -> None:
+        if isinstance(error, SubscriptionMoved):
+            self._acks.take()  # nothing that was received before is about the new position
+            self._moves.moved()
         if error.is_retryable:
             self.on_detached()
             self._attachment.attach_later()

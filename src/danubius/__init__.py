@@ -54,9 +54,11 @@ if TYPE_CHECKING:
     from danubius.client.reader import Reader
     from danubius.client.timeouts import ReceiveTimeout
     from danubius.client.version import VERSION as __version__  # noqa: N811  # its public name
+    from danubius.model.policy import Backoff, Exhausted, FailurePolicy
     from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
 
 __all__ = [
+    "Backoff",
     "BrokerUnavailable",
     "Client",
     "ClientClosed",
@@ -64,6 +66,8 @@ __all__ = [
     "ConsumerReplaced",
     "DanubiusError",
     "DeadlineExceeded",
+    "Exhausted",
+    "FailurePolicy",
     "InvalidArgument",
     "InvalidBatch",
     "InvalidName",
@@ -102,6 +106,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Backoff": "danubius.model.policy",
+    "Exhausted": "danubius.model.policy",
+    "FailurePolicy": "danubius.model.policy",
     "Client": "danubius.client.client",
     "Consumer": "danubius.client.consumer",
     "Message": "danubius.client.messages",

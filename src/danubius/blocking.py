@@ -19,7 +19,7 @@ from danubius.client.client import DEFAULT_URL, RETENTION_AGE
 from danubius.client.delayed import due_ms_of, now_ms
 from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
-from danubius.client.options import to_milliseconds
+from danubius.client.options import check_reason, to_milliseconds
 from danubius.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from danubius.client.producer import Producer as AsyncProducer
     from danubius.client.reader import Reader as AsyncReader
+    from danubius.model.policy import FailurePolicy
     from danubius.wire.commands import TopicDescribed, TopicSummary
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "connect"]
@@ -72,6 +73,7 @@ class ConsumerSettings(TypedDict, total=False):
     prefetch_bytes: int
     ack_timeout: float | timedelta | None
     skip_damaged: bool
+    failure: FailurePolicy | None
 
 
 class ReaderSettings(TypedDict, total=False):
@@ -400,11 +402,14 @@ class Consumer:
         self._consumer.check_own(message)
         self._mailbox.put(lambda: self._consumer.ack_cumulative_nowait(message))
 
-    def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
-        """Ask for a message or a batch to be delivered again, after `delay` seconds."""
+    def nack(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
+        """Ask for a message or a batch to be delivered again, after `delay` seconds or the failure policy's delay."""
         self._consumer.check_own(message)
         to_milliseconds("delay", delay)  # refused here, where the caller hears it
-        self._mailbox.put(lambda: self._consumer.nack_nowait(message, delay=delay))
+        check_reason(reason)
+        self._mailbox.put(lambda: self._consumer.nack_nowait(message, delay=delay, reason=reason))
 
     def close(self) -> None:
         """Send the last acks, wait until the broker has them, and leave the subscription."""

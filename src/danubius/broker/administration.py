@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from danubius.broker import description, namespaces, positions, topics
+from danubius.broker import description, namespaces, positions, redriving, topics
 from danubius.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ADMIN: Final[Mapping[type, Action]] = {
     **description.ADMIN,
     **positions.ADMIN,
+    **redriving.ADMIN,
     **namespaces.ADMIN,
     **topics.ADMIN,
 }

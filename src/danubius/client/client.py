@@ -79,7 +79,10 @@ if TYPE_CHECKING:
     from danubius.client.reader import Reader
     from danubius.client.transaction import Transaction
     from danubius.model.ids import TopicName
+    from danubius.model.policy import FailurePolicy
 
+FAILURE_VERSION: Final = 2
+"""Of the protocol: the first that knows failure policies."""
 DEFAULT_URL: Final = "danube://127.0.0.1:6651"
 RETENTION_AGE: Final = timedelta(days=7)
 
@@ -215,6 +218,7 @@ class Client:
         prefetch_bytes: int = PREFETCH_BYTES,
         ack_timeout: float | timedelta | None = None,
         skip_damaged: bool = False,
+        failure: FailurePolicy | None = None,
     ) -> Opening[Consumer]:
         """Open a consumer; creates the subscription if it does not exist.
 
@@ -230,6 +234,8 @@ class Client:
             ack_timeout: seconds after which a message that was delivered (it may still wait in this process) and not
                 acknowledged is delivered again; None means never while this consumer lives.
             skip_damaged: pass over stored ranges that fail their checksum, instead of ending with LedgerDamaged.
+            failure: when messages that failed come again, how often, and what then; used if this consumer creates
+                the subscription. None: what the topic's policies say.
         """
         options = ConsumerOptions(
             topic_of(topic),
@@ -241,8 +247,13 @@ class Client:
             prefetch_bytes,
             to_milliseconds("ack_timeout", ack_timeout) or 0,
             skip_damaged,
+            failure,
         )
         options.check()
+        if failure is not None and self._link.protocol_version < FAILURE_VERSION:
+            raise UnsupportedVersion(
+                f"the broker at {self.url} is too old for failure policies: upgrade it, or leave out `failure`"
+            )
         return Opening(
             lambda: self._open(
                 options.topic,

@@ -101,8 +101,13 @@ class Consumer(ABC):
         """
 
     @abstractmethod
-    async def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
-        """Ask for a message or a batch to be delivered again, after `delay` seconds."""
+    async def nack(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
+        """Ask for a message or a batch to be delivered again, after `delay` seconds or the failure policy's delay.
+
+        With a failure policy it counts as failed; `reason` is kept with a message that ends as a dead letter.
+        """
 
     @abstractmethod
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
@@ -113,7 +118,9 @@ class Consumer(ABC):
         """`ack_cumulative`, for callers that are not coroutines."""
 
     @abstractmethod
-    def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
+    def nack_nowait(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
         """`nack`, for callers that are not coroutines."""
 
     @abstractmethod

@@ -24,7 +24,7 @@ from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
-from danubius.client.options import check_count, check_timeout, to_milliseconds
+from danubius.client.options import check_count, check_reason, check_timeout, to_milliseconds
 from danubius.client.timeouts import ReceiveTimeout
 from danubius.errors import (
     ClientClosed,
@@ -82,7 +82,8 @@ class ConsumerLane(Consumer):
         self._handed = 0
         self._streak = 0
         self._acks = RangeGatherer()
-        self._nacks: dict[int, RangeGatherer] = {}
+        self._nacks: dict[tuple[int, str], RangeGatherer] = {}
+        """By delay and reason."""
         self._moves = MoveGuard()
         self._unconfirmed = 0
         self._confirmed: asyncio.Future[None] | None = None
@@ -233,8 +234,10 @@ class ConsumerLane(Consumer):
     async def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
         self.ack_cumulative_nowait(message)
 
-    async def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
-        self.nack_nowait(message, delay=delay)
+    async def nack(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
+        self.nack_nowait(message, delay=delay, reason=reason)
 
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
         is_one = type(message) is Message
@@ -261,12 +264,14 @@ class ConsumerLane(Consumer):
         self._acks.add_range(0, last + 1)
         self._schedule_flush()
 
-    def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
+    def nack_nowait(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
         self.check_own(message)
         if not self._is_current(message):
             return
         delay_ms = to_milliseconds("delay", delay) or 0
-        nacks = self._nacks.setdefault(delay_ms, RangeGatherer())
+        nacks = self._nacks.setdefault((delay_ms, check_reason(reason)), RangeGatherer())
         if isinstance(message, Message):
             nacks.add(message.offset)
         else:
@@ -313,10 +318,11 @@ class ConsumerLane(Consumer):
                 Ack(self._handle, part), partial(self._on_ack_reply, self._moves.count, part)
             )
         nacks, self._nacks = self._nacks, {}
-        for delay_ms, gatherer in nacks.items():
+        for (delay_ms, reason), gatherer in nacks.items():
             ranges = gatherer.take()
             for start in range(0, len(ranges), RANGES_MAX):
-                session.tell(Nack(self._handle, ranges[start : start + RANGES_MAX], delay_ms))
+                part = ranges[start : start + RANGES_MAX]
+                session.tell(Nack(self._handle, part, delay_ms, reason))
 
     def _on_ack_reply(
         self,
@@ -408,6 +414,7 @@ class ConsumerLane(Consumer):
             options.start,
             options.ack_timeout_ms,
             options.skip_damaged,
+            failure=options.failure,
         )
 
     def detach_command(self, handle: int) -> AnyCommand:

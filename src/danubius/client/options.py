@@ -15,6 +15,7 @@ from danubius.client.messages import to_time_us
 from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import TopicName, parse_name, parse_topic_name
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, FETCH_BYTES_MAX, KIB, MIB
+from danubius.model.policy import FailurePolicy
 from danubius.model.subscription import (
     EARLIEST,
     LATEST,
@@ -53,6 +54,8 @@ PREFETCH_BYTES: Final = 16 * MIB
 FETCH_BYTES: Final = 4 * MIB
 SECONDS_MAX: Final = 10**9
 """No wait is longer: thirty years. Clocks and timers take it, which they do not of infinity."""
+REASON_CHARS_MAX: Final = 1000
+"""Of the reason of a nack."""
 OFFSET_MAX: Final = 2**63 - 1
 
 _CODECS: Final[Mapping[str, Codec]] = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -99,10 +102,13 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     prefetch_bytes: int
     ack_timeout_ms: int
     skip_damaged: bool
+    failure: FailurePolicy | None = None
 
     def check(self) -> None:
         check_count("prefetch_messages", self.prefetch_messages, 1, 100_000_000)
         check_count("prefetch_bytes", self.prefetch_bytes, 1, 1 << 40)
+        if self.failure is not None:
+            check_failure(self.failure)
 
 
 class ReaderOptions(msgspec.Struct, frozen=True):
@@ -116,6 +122,28 @@ class ReaderOptions(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         check_count("fetch_bytes", self.fetch_bytes, 1, FETCH_BYTES_MAX)
+
+
+def check_failure(failure: object) -> None:
+    """Refuse what is no failure policy, or one that cannot be obeyed."""
+    if not isinstance(failure, FailurePolicy):
+        raise InvalidArgument(
+            f"failure is {failure!r}; it must be a danubius.FailurePolicy, such as FailurePolicy(redeliveries_max=5)"
+        )
+    try:  # a struct takes anything when it is made
+        msgspec.convert(msgspec.to_builtins(failure), FailurePolicy)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidArgument(f"failure has a value of the wrong kind: {error}") from None
+    failure.check()
+    if failure.dead_letter_topic:
+        topic_of(failure.dead_letter_topic)
+
+
+def check_reason(reason: object) -> str:
+    """What went wrong with a message, in few words: more are cut off."""
+    if not isinstance(reason, str):
+        raise InvalidArgument(f"reason is {reason!r}; it must be a str")
+    return reason[:REASON_CHARS_MAX]
 
 
 def topic_of(text: object) -> TopicName:

@@ -123,8 +123,10 @@ class PartitionedConsumer(Consumer):
     async def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
         self._lane_of(message).ack_cumulative_nowait(message)
 
-    async def nack(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
-        self._lane_of(message).nack_nowait(message, delay=delay)
+    async def nack(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
+        self._lane_of(message).nack_nowait(message, delay=delay, reason=reason)
 
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
         self._lane_of(message).ack_nowait(message)
@@ -132,8 +134,10 @@ class PartitionedConsumer(Consumer):
     def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
         self._lane_of(message).ack_cumulative_nowait(message)
 
-    def nack_nowait(self, message: Message | ReceivedBatch, *, delay: float = 0.0) -> None:
-        self._lane_of(message).nack_nowait(message, delay=delay)
+    def nack_nowait(
+        self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
+    ) -> None:
+        self._lane_of(message).nack_nowait(message, delay=delay, reason=reason)
 
     def check_own(self, message: Message | ReceivedBatch) -> None:
         self._lane_of(message).check_own(message)

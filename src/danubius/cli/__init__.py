@@ -1,4 +1,4 @@
-"""The command line: `danubius standalone | produce | consume | topics | bench | demo`.
+"""The command line: `danubius standalone | produce | consume | topics | namespaces | …`.
 
 Exit codes are 0 for success, 1 for a failure with one line on stderr, 2 for wrong usage. Click and
 rich are needed here and nowhere else, so the slim install gets a sentence instead of a traceback.

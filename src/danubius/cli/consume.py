@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 
 import click
@@ -10,6 +9,7 @@ import msgspec
 
 import danubius
 from danubius.cli.event_loop import run_async
+from danubius.cli.message_lines import json_line, text_line
 from danubius.cli.options import count as count_of
 from danubius.cli.options import (
     json_option,
@@ -98,7 +98,7 @@ def consume(
 async def _consume(wanted: Wanted) -> None:
     remaining = wanted.count if wanted.count is not None else sys.maxsize
     received = 0
-    render = _json_line if wanted.as_json else _text_line
+    render = json_line if wanted.as_json else text_line
     async with (
         danubius.connect(wanted.url) as client,
         client.consumer(
@@ -130,30 +130,3 @@ async def _consume(wanted: Wanted) -> None:
             received += len(batch)
             remaining -= len(batch)
     note(f"{human_count(received)} messages")
-
-
-def _text_line(message: danubius.Message) -> bytes:
-    return message.payload + b"\n"
-
-
-def _json_line(message: danubius.Message) -> bytes:
-    line: dict[str, object] = {
-        "topic": message.topic,
-        "offset": message.offset,
-        "publish_time": message.publish_time.isoformat(),
-        "redelivery_count": message.redelivery_count,
-        "attributes": message.attributes,
-    }
-    if message.key is None:
-        line["key"] = None
-    else:
-        line |= _text_or_base64("key", message.key)
-    line |= _text_or_base64("payload", message.payload)
-    return msgspec.json.encode(line) + b"\n"
-
-
-def _text_or_base64(name: str, data: bytes) -> dict[str, str]:
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}

@@ -61,6 +61,14 @@ def subscription_name(text: str) -> str:
     return _name("subscription", text)
 
 
+def producer_name(text: str) -> str:
+    return _name("producer", text)
+
+
+def consumer_name(text: str) -> str:
+    return _name("consumer", text)
+
+
 def namespace_name(text: str) -> str:
     return _name("namespace", text)
 
@@ -122,6 +130,39 @@ def byte_count(value: str | int) -> int:
 def seconds(value: str | int) -> int:
     """A length of time in seconds: `90`, `15m`, `12h`, `7d`."""
     return _quantity(value, {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400})
+
+
+def milliseconds(value: str | int) -> int:
+    """A length of time in milliseconds: `250ms`, `90` (seconds), `15m`, `7d`; `none` is 0."""
+    if value == "none":
+        return 0
+    units = {"": 1000, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return _quantity(value, units)
+
+
+def age(value: str | int) -> int:
+    """As `milliseconds`; `forever` is -1."""
+    return -1 if value == "forever" else milliseconds(value)
+
+
+def size_or_all(value: str | int) -> int:
+    """As `byte_count`; `all` is -1."""
+    return -1 if value == "all" else byte_count(value)
+
+
+def count_or_none(value: str | int) -> int:
+    """As `count`; `none` is 0."""
+    return 0 if value == "none" else count(value)
+
+
+def redeliveries(value: str | int) -> int:
+    """As `count`; `none` is -1, for no bound."""
+    return -1 if value == "none" else count(value)
+
+
+def size_or_none(value: str | int) -> int:
+    """As `byte_count`; `none` is 0."""
+    return 0 if value == "none" else byte_count(value)
 
 
 def _quantity(value: str | int, units: Mapping[str, int]) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.progress import Progress
+    from rich.table import Table
 
 
 class Cell(Protocol):
@@ -31,8 +32,17 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str = "") -> None:
-    """A table, cut to the width of a terminal but never to a pipe. Numbers stand on the right."""
+    """A table, cut to the width of a terminal but never to a pipe."""
     from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    console.print(build_table(columns, rows, title))
+
+
+def build_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str = "") -> Table:
+    """Numbers stand on the right."""
     from rich.table import Table
 
     table = Table(
@@ -47,10 +57,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: s
         table.add_column(column, justify="right" if is_numeric else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    console.print(table)
+    return table
 
 
 def print_facts(facts: Mapping[str, Cell]) -> None:

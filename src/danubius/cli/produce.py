@@ -43,6 +43,14 @@ class Sent(msgspec.Struct):
     last_offset: int | None = None
     seconds: float = 0.0
 
+    def note(self, receipts: danubius.Receipts) -> None:
+        """Partitions have offsets each of their own: then there is no first and no last."""
+        if list(receipts.parts) != [self.topic]:
+            return
+        if self.first_offset is None:
+            self.first_offset = receipts.first_offset
+        self.last_offset = receipts.last_offset
+
 
 @click.command(
     epilog="""\b
@@ -109,6 +117,8 @@ def _sentence(sent: Sent, *, is_stored: bool) -> str:
     what = f"{human_count(sent.count)} message{'' if sent.count == 1 else 's'} to {sent.topic}"
     if not sent.count or not is_stored:
         return f"sent {what}"
+    if sent.first_offset is None:
+        return f"stored {what}, in its partitions, in {sent.seconds:.3f} s"
     where = f"{sent.first_offset}"
     if sent.count > 1:
         where = f"{sent.first_offset} to {sent.last_offset}"
@@ -139,9 +149,7 @@ async def _send(
                     keys=[key] * len(payloads) if key is not None else None,
                     attributes=[attributes] * len(payloads) if attributes else None,
                 )
-                if sent.first_offset is None:
-                    sent.first_offset = receipts.first_offset
-                sent.last_offset = receipts.last_offset
+                sent.note(receipts)
                 sent.count += len(payloads)
                 progress.advance(len(payloads))
     sent.seconds = round(time.monotonic() - started, 6)

@@ -23,6 +23,10 @@ _MODULES: Final = {
     "produce": "danubius.cli.produce",
     "consume": "danubius.cli.consume",
     "topics": "danubius.cli.topics",
+    "namespaces": "danubius.cli.namespaces",
+    "subscriptions": "danubius.cli.subscriptions",
+    "producers": "danubius.cli.producers",
+    "consumers": "danubius.cli.consumers",
     "bench": "danubius.cli.bench.command",
     "demo": "danubius.cli.demo",
 }

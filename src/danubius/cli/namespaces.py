@@ -1,0 +1,147 @@
+"""`danubius namespaces`: list, create, describe, update, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from danubius.cli.administering import (
+    ask,
+    moment,
+    policy_facts,
+    print_done,
+    print_lines,
+    to_json,
+)
+from danubius.cli.options import json_option, namespace_name, url_option
+from danubius.cli.output import human_bytes, human_count, print_facts, print_json
+from danubius.cli.policy_options import (
+    build_policies,
+    changes_failure,
+    inherit_option,
+    is_empty,
+    namespace_policy_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from danubius.cli.output import Cell
+    from danubius.client.administration import Administration
+    from danubius.model.admin_replies import NamespaceDescribed, NamespaceSummary
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  danubius namespaces create shop --retention-age 30d --no-auto-create
+  danubius namespaces update shop --publish-rate 10k --inherit retention-age
+  danubius namespaces describe shop
+  danubius namespaces delete shop --force
+"""
+)
+def namespaces() -> None:
+    """List, create, describe, update and delete namespaces."""
+
+
+_LIST: Final[dict[str, Callable[[NamespaceSummary], Cell]]] = {
+    "NAMESPACE": lambda n: n.namespace,
+    "TOPICS": lambda n: n.topics,
+    "STORED": lambda n: human_bytes(n.stored_bytes),
+    "CREATED": lambda n: moment(n.created_ms) if n.created_ms else "built in",
+}
+
+
+@namespaces.command("list")
+@json_option
+@url_option
+def list_namespaces(as_json: bool, url: str) -> None:
+    """List all namespaces, in order of their names."""
+    found = ask(url, lambda admin: admin.list_namespaces())
+    print_lines(found, _LIST, json=as_json, nothing="no namespaces")
+
+
+@namespaces.command("create")
+@click.argument("namespace", type=namespace_name)
+@namespace_policy_options
+@click.option("--exist-ok", is_flag=True, help="Do not fail if it exists with the same policies.")
+@json_option
+@url_option
+def create_namespace(
+    namespace: str,
+    exist_ok: bool,
+    as_json: bool,
+    url: str,
+    **policies: Any,  # Any: the values of namespace_policy_options
+) -> None:
+    """Create NAMESPACE; its topics inherit its policies."""
+    wanted = build_policies(policies)
+    ask(url, lambda admin: admin.create_namespace(namespace, wanted, exist_ok=exist_ok))
+    facts: dict[str, object] = {"namespace": namespace, "created": True}
+    print_done(f"created namespace {namespace}", facts, json=as_json)
+
+
+@namespaces.command("describe")
+@click.argument("namespace", type=namespace_name)
+@json_option
+@url_option
+def describe_namespace(namespace: str, as_json: bool, url: str) -> None:
+    """Show what NAMESPACE holds and what holds in it."""
+    found = ask(url, lambda admin: admin.describe_namespace(namespace))
+    if as_json:
+        print_json(to_json(found))
+        return
+    print_facts(
+        {
+            "namespace": found.namespace,
+            "topics": human_count(found.topics),
+            "stored": human_bytes(found.stored_bytes),
+            **policy_facts(found.policies, found.effective),
+        }
+    )
+
+
+@namespaces.command("update")
+@click.argument("namespace", type=namespace_name)
+@namespace_policy_options
+@inherit_option
+@json_option
+@url_option
+def update_namespace(
+    namespace: str,
+    inherited: Sequence[str],
+    as_json: bool,
+    url: str,
+    **policies: Any,  # Any: the values of namespace_policy_options
+) -> None:
+    """Change policies of NAMESPACE, and with them those of its topics."""
+    if is_empty(build_policies(policies, inherited)):
+        raise click.UsageError("nothing to change: give a policy or --inherit")
+
+    async def change(admin: Administration) -> NamespaceDescribed:
+        before = None
+        if changes_failure(policies):
+            before = (await admin.describe_namespace(namespace)).effective.failure
+        return await admin.update_namespace(namespace, build_policies(policies, inherited, before))
+
+    changed = ask(url, change)
+    if as_json:
+        print_json(to_json(changed))
+    else:
+        click.echo(f"updated namespace {namespace}")
+        print_facts(policy_facts(changed.policies, changed.effective))
+
+
+@namespaces.command("delete")
+@click.argument("namespace", type=namespace_name)
+@click.option(
+    "--force", is_flag=True, help="With all its topics, their messages and subscriptions."
+)
+@json_option
+@url_option
+def delete_namespace(namespace: str, force: bool, as_json: bool, url: str) -> None:
+    """Delete NAMESPACE, which must be empty unless --force is given."""
+    ask(url, lambda admin: admin.delete_namespace(namespace, force=force))
+    facts: dict[str, object] = {"namespace": namespace, "deleted": True}
+    print_done(f"deleted namespace {namespace}", facts, json=as_json)

@@ -90,6 +90,11 @@ class Delays:
         source = self._logs.get(topic.id)
         return 0 if source is None else source.index.pending + len(source.in_flight)
 
+    @property
+    def held(self) -> int:
+        """How many keys are in memory, of all delay logs."""
+        return sum(len(source.index) for source in self._logs.values())
+
     # ------------------------------------------------------------ scheduling
 
     def open_log(self, parent: Topic, on_done: OnLog) -> None:
@@ -182,13 +187,13 @@ class Delays:
     def _shed(self) -> None:
         """Keep the memory's bound: every delay log forgets what is farthest, if it holds more than its share."""
         entries_max = self._broker.config.delay_entries_max
-        self._held = sum(len(source.index) for source in self._logs.values())
+        self._held = self.held
         if self._held <= entries_max:
             return
         share = max(1, entries_max * 3 // 4 // len(self._logs))
         for source in self._logs.values():
             source.index.shed(max(share, 1))
-        self._held = sum(len(source.index) for source in self._logs.values())
+        self._held = self.held
 
     # ------------------------------------------------------------ waking
 

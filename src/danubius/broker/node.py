@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from danubius.broker.about import About
 from danubius.broker.atomic import Atomic
 from danubius.broker.dead_letters import DeadLetters
-from danubius.broker.dead_letters import DeadLetters
 from danubius.broker.delaying import Delays
 from danubius.broker.rates import Rates
 from danubius.broker.recovery_topics import adopt_namespaces
@@ -28,7 +27,6 @@ class Node:
         self.broker = broker
         self.about = About()
         self.atomic = Atomic(broker)
-        self.dead_letters = DeadLetters(broker, self.atomic)
         self.dead_letters = DeadLetters(broker, self.atomic)
         self.delays = Delays(broker, self.atomic)
         self.retention = TopicRetention(broker, self.atomic)

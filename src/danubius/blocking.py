@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from danubius.client import client as aio
 from danubius.client.blocking_administration import BlockingAdministration
+from danubius.client.blocking_transaction import BlockingTransaction
 from danubius.client.client import DEFAULT_URL, RETENTION_AGE
 from danubius.client.delayed import due_ms_of, now_ms
 from danubius.client.loop_thread import LoopThread, Mailbox
@@ -139,6 +140,11 @@ class Client:
         """Open a reader. See `danubius.Client.reader`."""
         opening = self._client.reader(topic, **settings)
         return Reader(self._loop, self._loop.run(opening.__aenter__()))
+
+    def transaction(self, *, timeout: float | timedelta = 60.0) -> BlockingTransaction:
+        """Begin a transaction. See `danubius.Client.transaction`."""
+        opening = self._client.transaction(timeout=timeout)
+        return BlockingTransaction(self._loop, self._loop.run(opening.__aenter__()))
 
     def create_topic(  # noqa: PLR0913  # one keyword per setting
         self,

@@ -176,3 +176,48 @@ async def test_commit_survives_a_restart(start_broker: StartBroker, topic: str) 
         with pytest.raises(TransactionAborted, match="connection"):
             await open_one.commit()
         assert [m.payload for m in await read_all(client, topic)] == [b"in", b"out"]
+
+
+def test_without_an_event_loop(broker: BrokerProcess, topic: str) -> None:
+    with (
+        danubius.blocking.connect(broker.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
+    ):
+        producer.send(b"in")
+        message = consumer.receive(timeout=10)
+        with client.transaction(timeout=30) as transaction:
+            assert transaction.id > 0
+            transaction.send(producer, b"out", key=b"k")
+            transaction.send_many(producer, [b"and", b"more"])
+            transaction.ack(consumer, message)
+        transaction = client.transaction()
+        transaction.send(producer, b"never")
+        transaction.abort()
+        transaction = client.transaction()
+        transaction.commit()
+        with pytest.raises(danubius.InvalidArgument, match="is over: begin another"):
+            transaction.send(producer, b"late")
+        assert client.resolve_offset(topic, "latest") == 4
+        assert [consumer.receive(timeout=10).payload for _ in range(3)] == [b"out", b"and", b"more"]
+
+
+async def test_partitioned_topics_take_part(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic, partitions=3)
+        async with (
+            client.producer(topic) as producer,
+            client.consumer(topic, subscription="s", start="earliest") as consumer,
+        ):
+            async with client.transaction() as transaction:
+                await transaction.send_many(producer, [b"%d" % n for n in range(30)])
+                await transaction.send(producer, b"30", key=b"k")
+            received = [await consumer.receive(timeout=10) for _ in range(31)]
+            assert sorted(int(m.payload) for m in received) == list(range(31))
+            assert len({m.topic for m in received}) == 3
+            async with client.transaction() as transaction:
+                for message in received:
+                    await transaction.ack(consumer, message)
+            for index in range(3):
+                [s] = (await client.describe_topic(f"{topic}-part-{index}")).subscriptions
+                assert s.backlog == 0

@@ -60,14 +60,19 @@ def find_namespace(broker: Broker, name: str) -> NamespaceState:
     )
 
 
-def namespace_policies(broker: Broker, name: str) -> Effective:
-    """What holds in a namespace, or would hold if it existed, for topics that set nothing."""
+def layers_below(broker: Broker, name: str) -> tuple[Policies, ...]:
+    """What lies under the topics of a namespace, whether or not it exists yet."""
     config, known = broker.config, broker.namespaces.get(name)
-    return effective(
+    return (
         Policies(message_bytes_max=config.message_bytes_max),
         config.policies,
         known.policies if known is not None else Policies(),
     )
+
+
+def namespace_policies(broker: Broker, name: str) -> Effective:
+    """What holds in a namespace for topics that set nothing."""
+    return effective(*layers_below(broker, name))
 
 
 def namespace_facts(broker: Broker, name: str) -> list[Event]:

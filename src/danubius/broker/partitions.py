@@ -24,11 +24,11 @@ from danubius.broker.events import (
     TopicChanged,
     TopicCreated,
 )
-from danubius.broker.namespaces import namespace_facts
+from danubius.broker.namespaces import layers_below, namespace_facts
 from danubius.errors import InvalidArgument, TopicExists
 from danubius.model.ids import TopicName, namespace_of, parse_topic_name
 from danubius.model.partitions import base_of, partition_name, partition_names
-from danubius.model.policy import PARTITIONS_MAX, Policies
+from danubius.model.policy import PARTITIONS_MAX, Policies, effective
 from danubius.model.topic import Dispatch, TopicSpec
 
 if TYPE_CHECKING:
@@ -70,6 +70,16 @@ def check_free(broker: Broker, name: TopicName) -> None:
             f"topic {name} cannot be created: the name belongs to {known.name}, which is partitioned into "
             f"{known.partitions}; to add partitions, `danubius topics update {known.name} --partitions N`"
         )
+
+
+def same_settings(broker: Broker, name: TopicName, one: TopicSpec, other: TopicSpec) -> bool:
+    """Whether it makes no difference, in its namespace, with which of them a topic is created."""
+    if one == other:
+        return True
+    if (one.dispatch, one.durability) != (other.dispatch, other.durability):
+        return False
+    below = layers_below(broker, namespace_of(name))
+    return effective(*below, one.layer()) == effective(*below, other.layer())
 
 
 def when_settled(
@@ -135,7 +145,7 @@ def _accept_existing(
         )
     first = partitions_of(broker, known)[0]
     # What was asked for when it was made is accepted after a change by an operator too.
-    if spec not in (known.spec, first.spec):
+    if not any(same_settings(broker, first.name, one, spec) for one in (known.spec, first.spec)):
         return TopicExists(f"topic {known.name} exists already with other settings: {known.spec}")
     if partitions > known.partitions:
         return TopicExists(

@@ -10,6 +10,8 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from danubius.broker.changes import commit_facts, remove_topics
 from danubius.broker.description import describe_target
 from danubius.broker.events import TopicChanged, TopicCreated
@@ -18,6 +20,7 @@ from danubius.broker.partitions import (
     check_free,
     create_partitioned,
     delete_partitioned,
+    same_settings,
     update_partitioned,
     when_settled,
     whole_of,
@@ -27,6 +30,7 @@ from danubius.errors import DanubiusError, InvalidArgument, TopicExists, TopicNo
 from danubius.model import admin, admin_replies
 from danubius.model.ids import namespace_of, parse_topic_name
 from danubius.model.partitions import base_of, partitioned_error
+from danubius.model.topic import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,14 +64,14 @@ def create_topic(
     existing = broker.topics.get(name)
     if existing is not None:
         existing.check_open()
-        on_done(_accept_existing(existing, spec, exist_ok=exist_ok))
+        on_done(_accept_existing(broker, existing, spec, exist_ok=exist_ok))
         return
     if name in broker.creating:
         broker.creating[name].append(
             lambda result: on_done(
                 result
                 if isinstance(result, DanubiusError)
-                else _accept_existing(result, spec, exist_ok=exist_ok)
+                else _accept_existing(broker, result, spec, exist_ok=exist_ok)
             )
         )
         return
@@ -100,6 +104,9 @@ def create_missing(
 ) -> None:
     """A producer opens a topic that is not there: create it, if and as its namespace says."""
     name = parse_topic_name(text)
+    if spec.retention == Retention():
+        # Clients send it with every producer, which has no say in this: the namespace has.
+        spec = msgspec.structs.replace(spec, retention=None)
     again = functools.partial(create_missing, broker, text, spec, on_done)
     if when_settled(broker, name, again, on_done):
         return
@@ -154,10 +161,12 @@ def _finish_creating(broker: Broker, name: TopicName, result: Topic | DanubiusEr
         on_done(result)
 
 
-def _accept_existing(topic: Topic, spec: TopicSpec, *, exist_ok: bool) -> Topic | DanubiusError:
+def _accept_existing(
+    broker: Broker, topic: Topic, spec: TopicSpec, *, exist_ok: bool
+) -> Topic | DanubiusError:
     if not exist_ok:
         return TopicExists(f"topic {topic.name} exists already")
-    if topic.spec != spec:
+    if not same_settings(broker, topic.name, topic.spec, spec):
         return TopicExists(f"topic {topic.name} exists already with other settings: {topic.spec}")
     return topic
 

@@ -24,7 +24,7 @@ from danubius.model import admin
 from danubius.model.ids import TopicName
 from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
-from danubius.model.topic import TopicSpec
+from danubius.model.topic import Retention, TopicSpec
 from danubius.wire.commands import (
     CreateTopic,
     Done,
@@ -251,6 +251,21 @@ async def test_producers_create_topics_unless_the_namespace_says_no(bench: Any) 
     assert isinstance(peer.call(OpenProducer("/default/a", "q", TopicSpec())), ProducerOpened)
     assert peer.call(CreateTopic("/default/b", TopicSpec())) == Done()
     assert isinstance(peer.call(OpenProducer("/default/b", "p", TopicSpec())), ProducerOpened)
+
+
+async def test_a_topic_made_by_a_producer_inherits_the_retention(bench: Any) -> None:
+    """Clients send the built-in retention with every producer, which cannot choose one: it is no choice."""
+    ask(bench, admin.CreateNamespace("short", Policies(retention_age_ms=1000)))
+    peer = bench.connect()
+    for name in ("/short/t", "/default/t"):
+        peer.call(OpenProducer(name, "p", TopicSpec(retention=Retention())))
+    assert bench.broker.topic("/short/t").policies.retention_age_ms == 1000
+    # To create it on purpose with what holds anyway is no contradiction; with anything else it is.
+    same = CreateTopic("/default/t", TopicSpec(retention=Retention()), exist_ok=True)
+    assert peer.call(same) == Done()
+    other = peer.call(CreateTopic("/short/t", TopicSpec(retention=Retention()), exist_ok=True))
+    assert isinstance(other, Error)
+    assert other.code == TopicExists.code
 
 
 async def test_auto_creation_can_be_off_for_all_and_on_for_one(bench: Any) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import danubius
-from danubius.errors import LimitReached, MessageTooLarge, Throttled
-from danubius.model.policy import Policies
+from danubius.errors import LimitReached, MessageTooLarge, QuotaExceeded, Throttled
+from danubius.model.policy import Policies, QuotaAction
 from danubius.model.topic import TopicSpec
 from e2e.traffic import numbered
 
@@ -190,3 +190,69 @@ async def test_a_namespaces_rate_is_for_all_its_topics_together(broker: BrokerPr
                 tasks.create_task(two.send_many([b"x"] * 200))
             seconds = time.monotonic() - began
     assert seconds >= 1.4  # each alone would have needed less than 1 s
+
+
+KIB = 1024
+
+
+async def test_a_full_topic_refuses_and_takes_again_when_it_may(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await limit(client, topic, Policies(quota_bytes=100 * KIB))
+        async with client.producer(topic, send_timeout=1.0, batch_bytes=10 * KIB) as producer:
+            with pytest.raises(QuotaExceeded, match=r"of 100\.0 KiB; raise quota_bytes"):
+                for _ in range(200):
+                    await producer.send(bytes(KIB))
+            summary = (await client.describe_topic(topic)).summary
+            assert 80 <= summary.end_offset <= 100
+            await client.admin.update_topic(topic, Policies(quota_bytes=KIB * KIB))
+            await producer.send(b"again")
+        async with client.consumer(topic, subscription="s", start="earliest") as consumer:
+            assert len(await take(consumer, summary.end_offset + 1)) == summary.end_offset + 1
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+async def test_a_full_topic_drops_its_oldest_and_tells_those_who_missed_it(
+    broker: BrokerProcess, topic: str, is_attached: bool
+) -> None:
+    quota = 512 * KIB
+    async with danubius.connect(broker.url) as client:
+        await limit(
+            client, topic, Policies(quota_bytes=quota, quota_action=QuotaAction.DROP_OLDEST)
+        )
+        consumer = await client.consumer(topic, subscription="s", prefetch_messages=10)
+        if not is_attached:
+            await consumer.close()
+        async with client.producer(topic, batch_bytes=16 * KIB) as producer:
+            for number in range(3_000):
+                await producer.send(b"%d" % number + bytes(KIB))
+        async with asyncio.timeout(10):
+            while (summary := (await client.describe_topic(topic)).summary).stored_bytes > quota:
+                pass
+        assert summary.end_offset == 3_000
+        assert summary.start_offset > 2_000
+        if not is_attached:
+            consumer = await client.consumer(topic, subscription="s", prefetch_messages=10)
+        last = -1
+        while last < 2_999:
+            message = await consumer.receive()
+            assert message.offset > last
+            last = message.offset
+            await consumer.ack(message)
+        figures = (await client.admin.describe_subscription(topic, "s")).statistics
+        await consumer.close()
+    assert figures.dropped_quota_messages >= 2_000 - 10
+
+
+async def test_a_namespaces_quota_is_for_all_its_topics_together(broker: BrokerProcess) -> None:
+    namespace = f"full{os.getpid()}"
+    async with danubius.connect(broker.url) as client:
+        await client.admin.create_namespace(namespace, Policies(quota_bytes=100 * KIB))
+        async with (
+            client.producer(f"/{namespace}/a", send_timeout=0.5) as one,
+            client.producer(f"/{namespace}/b", send_timeout=0.5) as two,
+        ):
+            await one.send(bytes(70 * KIB))
+            with pytest.raises(QuotaExceeded, match=f"namespace '{namespace}' holds"):
+                await two.send(bytes(70 * KIB))

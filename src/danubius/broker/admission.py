@@ -71,7 +71,10 @@ class Limits:
         "_rates",
         "_share",
         "_topic",
+        "quota_bytes",
+        "refused_batches",
         "stored_bytes",
+        "throttled_batches",
     )
 
     def __init__(self, topic: Topic, on_overfull: Callable[[Topic], None]) -> None:
@@ -82,13 +85,27 @@ class Limits:
         self._rates = Rates(0, 0)
         self._share: Share | None = None
         self._measured_ns = 0
+        self.quota_bytes = NO_LIMIT
+        """Of the topic alone."""
         self.stored_bytes = topic.stored_bytes
+        self.throttled_batches = 0
+        """Answered late, or sent back to wait."""
+        self.refused_batches = 0
+        """For their size, or a quota."""
 
-    def change(self, rates: tuple[int, int], share: Share | None, now_ns: int) -> None:
+    def change(
+        self, rates: tuple[int, int], quota_bytes: int, share: Share | None, now_ns: int
+    ) -> None:
         """The topic's policies are others now; what is owed stays owed."""
         self._policies = self._topic.policies
         self._rates.change(*rates, now_ns)
+        self.quota_bytes = quota_bytes
         self._share = share
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether the oldest goes when the quota is used up."""
+        return self._policies.quota_action is QuotaAction.DROP_OLDEST
 
     # ------------------------------------------------------------ who may come
 
@@ -131,9 +148,11 @@ class Limits:
         debt_ns = self._rates.debt_ns(now_ns)
         if share is not None:
             debt_ns = max(debt_ns, share.rates.debt_ns(now_ns))
-        if debt_ns >= DEBT_MAX_NS:
-            self._refuse_rate(debt_ns)
-        if self._policies.quota_bytes:
+        if debt_ns:
+            self.throttled_batches += 1
+            if debt_ns >= DEBT_MAX_NS:
+                self._refuse_rate(debt_ns)
+        if self.quota_bytes:
             self._check_quota(size, now_ns)
         if share is not None:
             self._check_share(share, size)
@@ -159,6 +178,7 @@ class Limits:
         limit = self._policies.message_bytes_max
         size -= HEADER_BYTES + ONE_RECORD_BYTES_MAX
         if size > limit:
+            self.refused_batches += 1
             raise MessageTooLarge(
                 f"the message has {size:,} bytes, {self._name} accepts at most {limit:,}"
             )
@@ -181,7 +201,7 @@ class Limits:
         )
 
     def _check_quota(self, size: int, now_ns: int) -> None:
-        quota = self._policies.quota_bytes
+        quota = self.quota_bytes
         if self.stored_bytes + size <= quota:
             return
         if now_ns - self._measured_ns > MEASURE_NS:
@@ -189,11 +209,12 @@ class Limits:
             self.measure()
         if self.stored_bytes + size <= quota:
             return
-        if self._policies.quota_action is QuotaAction.DROP_OLDEST:
+        if self.may_drop:
             if self.stored_bytes * 100 > quota * OVERFULL_PERCENT:
                 self._on_overfull(self._topic)
             if self.stored_bytes * 100 <= quota * HOPELESS_PERCENT:
                 return
+        self.refused_batches += 1
         raise QuotaExceeded(_overfull(self._name, self.stored_bytes, quota))
 
     def _check_share(self, share: Share, size: int) -> None:
@@ -205,6 +226,7 @@ class Limits:
                 self._on_overfull(self._topic)
             if share.stored_bytes * 100 <= quota * HOPELESS_PERCENT:
                 return
+        self.refused_batches += 1
         namespace = f"namespace {namespace_of(self._name)!r}"
         raise QuotaExceeded(_overfull(namespace, share.stored_bytes, quota))
 
@@ -246,10 +268,11 @@ class Admission:
         share = self._share(namespace_of(topic.name), namespace, now_ns)
         policies = topic.policies
         rates = (
-            _own_rate("publish_messages_per_s", policies, namespace, own),
-            _own_rate("publish_bytes_per_s", policies, namespace, own),
+            _own("publish_messages_per_s", policies, namespace, own),
+            _own("publish_bytes_per_s", policies, namespace, own),
         )
-        if policies.quota_bytes and topic.is_reliable:
+        quota_bytes = _own("quota_bytes", policies, namespace, own)
+        if quota_bytes and topic.is_reliable and not topic.parent:
             self.quotas[topic.id] = topic
         else:
             self.quotas.pop(topic.id, None)
@@ -260,7 +283,7 @@ class Admission:
             or policies.consumers_max
             or policies.subscriptions_max
             or policies.subscription_consumers_max
-            or policies.quota_bytes
+            or quota_bytes
             or policies.message_bytes_max < self._message_bytes_max
         )
         if not is_limited:
@@ -269,7 +292,7 @@ class Admission:
         gate = topic.gate
         if not isinstance(gate, Limits):
             topic.gate = gate = Limits(topic, self._overfull)
-        gate.change(rates, share, now_ns)
+        gate.change(rates, quota_bytes, share, now_ns)
 
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""
@@ -297,11 +320,11 @@ class Admission:
         return share
 
 
-def _own_rate(field: str, policies: Effective, namespace: Policies | None, own: Policies) -> int:
-    """The rate of the topic alone: what it has from its namespace is kept there, for all together."""
+def _own(field: str, policies: Effective, namespace: Policies | None, own: Policies) -> int:
+    """What holds for the topic alone: what it has from its namespace is kept there, for all together."""
     is_inherited = namespace is not None and getattr(namespace, field) and not getattr(own, field)
-    rate: int = 0 if is_inherited else getattr(policies, field)
-    return rate
+    value: int = 0 if is_inherited else getattr(policies, field)
+    return value
 
 
 def _overfull(what: str, stored: int, quota: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from danubius.broker.admission import Limits
 from danubius.broker.consuming import ConsumerHandle
 from danubius.broker.producing import ProducerHandle
 from danubius.ledger.managed import ManagedLedger
@@ -35,7 +36,7 @@ FiguresT = TypeVar("FiguresT", bound=Figures)
 
 def measure_topic(node: Node, topic: Topic) -> TopicStatistics:
     """One topic or partition."""
-    log, pipeline = topic.log, topic.pipeline
+    log, pipeline, gate = topic.log, topic.pipeline, topic.gate
     subscriptions = topic.subscriptions.values()
     messages_in, bytes_in, messages_out, bytes_out = node.rates.of(topic, 4)
     return TopicStatistics(
@@ -57,6 +58,9 @@ def measure_topic(node: Node, topic: Topic) -> TopicStatistics:
         delivery_rate=messages_out,
         delivery_bytes_rate=bytes_out,
         unheard_messages=topic.dropped - sum(one.dropped for one in subscriptions),
+        quota_dropped_messages=sum(one.quota_dropped for one in subscriptions),
+        throttled_batches=gate.throttled_batches if isinstance(gate, Limits) else 0,
+        refused_batches=gate.refused_batches if isinstance(gate, Limits) else 0,
     )
 
 
@@ -125,6 +129,7 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
         filtered_messages=subscription.filtered,
         dead_lettered_messages=subscription.dead_lettered,
         dropped_slow_messages=subscription.dropped,
+        dropped_quota_messages=subscription.quota_dropped,
         delivery_rate=delivery_rate,
         redelivery_rate=redelivery_rate,
         ack_rate=ack_rate,

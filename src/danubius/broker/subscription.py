@@ -72,6 +72,7 @@ class Subscription:
         "nacked",
         "name",
         "pump",
+        "quota_dropped",
         "redelivered",
         "reserved",
         "story",
@@ -104,6 +105,8 @@ class Subscription:
         self.discarded = 0
         """Dropped because they failed too often."""
         self.dropped = 0
+        self.quota_dropped = 0
+        """Of a full topic that drops its oldest: not acknowledged when they went."""
         self.pump: Pump | None = None
         self.is_moving = False
         """Between two positions: nobody may join until the new one is durable."""

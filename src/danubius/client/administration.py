@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from danubius.client.options import parse_start, parse_word
-from danubius.errors import ProtocolViolation, UnsupportedVersion
+from danubius.client.options import ReaderOptions, parse_start, parse_word, topic_of
+from danubius.client.reader_lane import ReaderLane
+from danubius.errors import OffsetOutOfRange, ProtocolViolation, UnsupportedVersion
 from danubius.model import admin, admin_replies
 from danubius.model.admin import LIMIT, LIMIT_MAX
 from danubius.model.admin_codec import decode_reply, decode_request, encode_request
 from danubius.model.policy import Policies
-from danubius.model.subscription import SubscriptionType
+from danubius.model.subscription import AtOffset, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.wire.commands import Administer, Administered
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from danubius.client.link import Link
+    from danubius.client.messages import Message
     from danubius.client.options import Start, SubscriptionTypeName
     from danubius.model.admin_replies import (
         BrokerDescribed,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         TopicSummary,
         TransactionSummary,
     )
+    from danubius.model.ids import TopicName
     from danubius.model.policy import FailurePolicy
     from danubius.model.statistics import (
         ConsumerStatistics,
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 
 ADMINISTRATION_VERSION: Final = 2
 """Of the protocol: brokers before it know nothing of this."""
+PEEK_BYTES: Final = 1 << 18
+"""Asked for at once while peeking."""
 NO_POLICIES: Final = Policies()
 DEFAULT_SPEC: Final = TopicSpec()
 
@@ -217,6 +222,33 @@ class Administration:
             admin.PeekMessages(topic, subscription, limit), admin_replies.MessagesPeeked
         )
         return reply.ranges
+
+    async def peek(self, topic: str, subscription: str, limit: int = 1) -> list[Message]:
+        """The first messages that are not acknowledged; nothing changes, consumers may have them already."""
+        messages: list[Message] = []
+        for line in await self.peek_ranges(topic, subscription, limit):
+            messages += await self._read(topic_of(line.topic), line.ranges)
+        return messages
+
+    async def _read(self, topic: TopicName, ranges: list[tuple[int, int]]) -> list[Message]:
+        """The messages of rising ranges, without those that are gone by now."""
+        messages: list[Message] = []
+        options = ReaderOptions(topic, AtOffset(ranges[0][0]), True, PEEK_BYTES, True)
+        lane = ReaderLane(self._link, options)
+        try:
+            await lane.open()
+            async for message in lane:
+                while ranges and message.offset >= ranges[0][1]:
+                    ranges = ranges[1:]
+                if not ranges:
+                    break
+                if message.offset >= ranges[0][0]:
+                    messages.append(message)
+        except OffsetOutOfRange:
+            pass  # retention was quicker
+        finally:
+            await lane.close()
+        return messages
 
     async def clear_backlog(self, topic: str, subscription: str) -> int:
         """Acknowledge everything up to now; returns how many messages that were."""

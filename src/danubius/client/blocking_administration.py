@@ -10,6 +10,7 @@ from danubius.model.admin import LIMIT
 if TYPE_CHECKING:
     from danubius.client.administration import Administration
     from danubius.client.loop_thread import LoopThread
+    from danubius.client.messages import Message
     from danubius.client.options import Start, SubscriptionTypeName
     from danubius.model.admin import AdminRequest
     from danubius.model.admin_replies import (
@@ -158,6 +159,10 @@ class BlockingAdministration:
     def peek_ranges(self, topic: str, subscription: str, limit: int = 1) -> list[TopicRanges]:
         """Where the first messages lie that are not acknowledged."""
         return self._loop.run(self._admin.peek_ranges(topic, subscription, limit))
+
+    def peek(self, topic: str, subscription: str, limit: int = 1) -> list[Message]:
+        """The first messages that are not acknowledged; nothing changes, consumers may have them already."""
+        return self._loop.run(self._admin.peek(topic, subscription, limit))
 
     def clear_backlog(self, topic: str, subscription: str) -> int:
         """Acknowledge everything up to now; returns how many messages that were."""

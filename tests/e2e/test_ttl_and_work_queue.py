@@ -1,0 +1,126 @@
+"""TTL and work queues through the public client against a real broker, also across kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+import danubius
+from danubius.model.policy import Policies
+from danubius.model.topic import TopicSpec
+from e2e.traffic import collect, nothing_comes, read_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from danubius import Client
+    from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
+
+MIB: Final = 1024 * 1024
+MESSAGE_BYTES: Final = 256 * 1024
+QUEUE_BYTES: Final = 5120 * MIB if os.environ.get("DANUBIUS_PROVE") == "1" else 256 * MIB
+ROUND_BYTES: Final = 4 * MIB
+LEDGERS_BYTES_MAX: Final = 64 * MIB
+
+
+async def wait_until_expired(client: Client, topic: str, count: int) -> None:
+    async with asyncio.timeout(15):
+        while True:
+            described = await client.describe_topic(topic)
+            if described.subscriptions[0].backlog <= count:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_old_messages_are_not_delivered(broker: BrokerProcess, topic: str) -> None:
+    async with danubius.connect(broker.url) as client:
+        await client.admin.create_topic(topic, TopicSpec(policies=Policies(ttl_ms=1500)))
+        async with client.producer(topic) as producer:
+            async with client.consumer(topic, subscription="s", start="earliest"):
+                await producer.send_many([b"old"] * 10)
+            # Delayed ones age from the time that they are due.
+            await producer.send(b"young", deliver_after=2.5)
+            await wait_until_expired(client, topic, 0)
+            async with client.consumer(topic, subscription="s") as consumer:
+                [[message]] = await collect([consumer], 1)
+                assert message.payload == b"young"
+                await nothing_comes(consumer)
+
+
+async def test_what_expired_stays_so_across_kill_9(start_broker: StartBroker, topic: str) -> None:
+    process = start_broker()
+    async with danubius.connect(process.url) as client:
+        await client.admin.create_topic(topic, TopicSpec(policies=Policies(ttl_ms=500)))
+        async with (
+            client.producer(topic) as producer,
+            client.consumer(topic, subscription="s", start="earliest"),
+        ):
+            await producer.send_many([b"old"] * 10)
+        await wait_until_expired(client, topic, 0)
+    process.kill()
+    process.start()
+    async with danubius.connect(process.url) as client:
+        await client.admin.update_topic(topic, Policies(ttl_ms=None))
+        async with (
+            client.producer(topic) as producer,
+            client.consumer(topic, subscription="s") as consumer,
+        ):
+            await producer.send(b"new")
+            [[message]] = await collect([consumer], 1)
+            assert message.payload == b"new"
+
+
+async def test_a_work_queue_holds_only_what_is_to_be_done(
+    start_broker: StartBroker, data_dir: Path, topic: str
+) -> None:
+    """Much more goes through it than it ever has on the disk; a reader sees what is left."""
+    process = start_broker()
+    spec = TopicSpec(policies=Policies(delete_after_ack=True))
+    count = ROUND_BYTES // MESSAGE_BYTES
+    done = most = 0
+    async with danubius.connect(process.url) as client:
+        await client.admin.create_topic(topic, spec)
+        async with (
+            client.producer(topic) as producer,
+            client.consumer(topic, subscription="s", start="earliest") as worker,
+        ):
+            while done * MESSAGE_BYTES < QUEUE_BYTES:
+                await producer.send_many([bytes(MESSAGE_BYTES)] * count)
+                await collect([worker], count)
+                done += count
+                most = max(most, ledger_bytes(data_dir))
+                if most > LEDGERS_BYTES_MAX // 2:
+                    await wait_for_room(data_dir)
+            assert most <= LEDGERS_BYTES_MAX
+            await producer.send_many([b"left"] * 3)
+            await wait_for_start(client, topic, done)
+        assert [m.payload for m in await read_all(client, topic, done)] == [b"left"] * 3
+
+
+async def wait_for_start(client: Client, topic: str, start: int) -> None:
+    async with asyncio.timeout(15):
+        while True:
+            if await client.resolve_offset(topic, "earliest") == start:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def wait_for_room(data_dir: Path) -> None:
+    async with asyncio.timeout(15):
+        while True:
+            if ledger_bytes(data_dir) <= LEDGERS_BYTES_MAX // 4:
+                return
+            await asyncio.sleep(0.1)
+
+
+def ledger_bytes(data_dir: Path) -> int:
+    return sum(size_of(path) for path in (data_dir / "ledgers").rglob("*"))
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0  # deleted meanwhile

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
-SLICE: Final = 200
-"""Topics that a change of a namespace reaches in one turn of the loop: a millisecond or two."""
+SLICE: Final = 100
+"""Topics that a change of a namespace reaches in one turn of the loop: about a millisecond."""
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from e2e.traffic import numbered
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
 
 SECONDS = 5 if os.environ.get("DANUBIUS_PROVE") == "1" else 2
 
@@ -201,7 +202,9 @@ async def test_a_full_topic_refuses_and_takes_again_when_it_may(
     async with danubius.connect(broker.url) as client:
         await limit(client, topic, Policies(quota_bytes=100 * KIB))
         async with client.producer(topic, send_timeout=1.0, batch_bytes=10 * KIB) as producer:
-            with pytest.raises(QuotaExceeded, match=r"of 100\.0 KiB; raise quota_bytes"):
+            with pytest.raises(
+                QuotaExceeded, match=r"of 100\.0 KiB, so .* more do not fit; raise quota_bytes"
+            ):
                 for _ in range(200):
                     await producer.send(bytes(KIB))
             summary = (await client.describe_topic(topic)).summary
@@ -243,6 +246,30 @@ async def test_a_full_topic_drops_its_oldest_and_tells_those_who_missed_it(
         figures = (await client.admin.describe_subscription(topic, "s")).statistics
         await consumer.close()
     assert figures.dropped_quota_messages >= 2_000 - 10
+
+
+async def test_what_was_dropped_stays_dropped_after_a_crash(
+    start_broker: StartBroker, topic: str
+) -> None:
+    broker = start_broker()
+    policies = Policies(quota_bytes=512 * KIB, quota_action=QuotaAction.DROP_OLDEST)
+    async with danubius.connect(broker.url) as client:
+        await limit(client, topic, policies)
+        await (await client.consumer(topic, subscription="s")).close()
+        async with client.producer(topic, batch_bytes=16 * KIB) as producer:
+            for _ in range(10):
+                await producer.send_many([bytes(KIB)] * 200)
+        before = (await client.describe_topic(topic)).summary
+    broker.kill()
+    broker.start()
+    async with danubius.connect(broker.url) as client:
+        after = (await client.describe_topic(topic)).summary
+        assert before.start_offset <= after.start_offset
+        assert after.end_offset == 2_000
+        async with client.consumer(topic, subscription="s") as consumer:
+            first = await consumer.receive()
+            assert first.offset >= after.start_offset > 0
+            assert len(await take(consumer, 1_999 - first.offset)) == 1_999 - first.offset
 
 
 async def test_a_namespaces_quota_is_for_all_its_topics_together(broker: BrokerProcess) -> None:

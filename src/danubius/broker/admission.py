@@ -215,7 +215,7 @@ class Limits:
             if self.stored_bytes * 100 <= quota * HOPELESS_PERCENT:
                 return
         self.refused_batches += 1
-        raise QuotaExceeded(_overfull(self._name, self.stored_bytes, quota))
+        raise QuotaExceeded(_overfull(self._name, self.stored_bytes, quota, size))
 
     def _check_share(self, share: Share, size: int) -> None:
         quota = share.quota_bytes
@@ -228,7 +228,7 @@ class Limits:
                 return
         self.refused_batches += 1
         namespace = f"namespace {namespace_of(self._name)!r}"
-        raise QuotaExceeded(_overfull(namespace, share.stored_bytes, quota))
+        raise QuotaExceeded(_overfull(namespace, share.stored_bytes, quota, size))
 
 
 class Admission:
@@ -327,10 +327,10 @@ def _own(field: str, policies: Effective, namespace: Policies | None, own: Polic
     return value
 
 
-def _overfull(what: str, stored: int, quota: int) -> str:
+def _overfull(what: str, stored: int, quota: int, size: int) -> str:
     return (
-        f"{what} holds {_amount(stored)} of {_amount(quota)}; raise quota_bytes, shorten its retention, "
-        "or let quota_action be 'drop-oldest'"
+        f"{what} holds {_amount(stored)} of {_amount(quota)}, so {_amount(size)} more do not fit; raise quota_bytes, "
+        "shorten its retention, or let quota_action be 'drop-oldest'"
     )
 
 

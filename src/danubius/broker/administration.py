@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from danubius.broker import description, namespaces, positions, redriving, topics
+from danubius.broker import (
+    description,
+    namespaces,
+    positions,
+    redriving,
+    topics,
+    transaction_list,
+)
 from danubius.errors import UnsupportedVersion
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ ADMIN: Final[Mapping[type, Action]] = {
     **redriving.ADMIN,
     **namespaces.ADMIN,
     **topics.ADMIN,
+    **transaction_list.ADMIN,
 }
 
 

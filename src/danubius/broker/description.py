@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from danubius.broker.namespaces import find_namespace
 from danubius.broker.statistics import (
     measure_broker,
     measure_consumer,
     measure_members,
+    measure_namespace,
     measure_producer,
     measure_target,
 )
 from danubius.broker.story import merge_stories
-from danubius.broker.targets import Member, Target, find_members, find_target, is_partition
+from danubius.broker.targets import (
+    Member,
+    Target,
+    find_members,
+    find_target,
+    is_partition,
+    visible_subscriptions,
+)
 from danubius.errors import ConsumerReplaced, InvalidArgument, ProducerFenced
 from danubius.ledger.managed import ManagedLedger
 from danubius.model import admin, admin_replies
@@ -100,9 +109,7 @@ def describe_target(node: Node, target: Target) -> admin_replies.TopicDescribed:
         partitions=target.partitions,
         created_ms=created_ms,
         producers=sorted({name for topic in target.topics for name in topic.attached})[:NAMES_MAX],
-        subscriptions=sorted({name for topic in target.topics for name in topic.subscriptions})[
-            :NAMES_MAX
-        ],
+        subscriptions=sorted(visible_subscriptions(target))[:NAMES_MAX],
     )
 
 
@@ -113,6 +120,11 @@ def _describe_topic(node: Node, request: admin.DescribeTopic, on_reply: OnReply)
 def _measure_topic(node: Node, request: admin.MeasureTopic, on_reply: OnReply) -> None:
     statistics = measure_target(node, find_target(node.broker, request.topic))
     on_reply(admin_replies.TopicMeasured(statistics))
+
+
+def _measure_namespace(node: Node, request: admin.MeasureNamespace, on_reply: OnReply) -> None:
+    find_namespace(node.broker, request.namespace)
+    on_reply(admin_replies.NamespaceMeasured(measure_namespace(node, request.namespace)))
 
 
 def _list_topics(node: Node, request: admin.ListTopics, on_reply: OnReply) -> None:
@@ -205,7 +217,7 @@ def _describe_subscription(
 
 def _list_subscriptions(node: Node, request: admin.ListSubscriptions, on_reply: OnReply) -> None:
     target = find_target(node.broker, request.topic)
-    names = {n for topic in target.topics for n in topic.subscriptions if n > request.after}
+    names = (name for name in visible_subscriptions(target) if name > request.after)
     first = heapq.nsmallest(request.limit + 1, names)
     lines = (_summarise_members(node, target, find_members(target, name)) for name in first)
     page, more = admin_replies.take_page(lines, request.limit, lambda line: line.subscription)
@@ -317,6 +329,7 @@ def _disconnect_consumer(node: Node, request: admin.DisconnectConsumer, on_reply
 # ---------------------------------------------------------------- the table
 
 ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {
+    admin.MeasureNamespace: _measure_namespace,
     admin.ListTopics: _list_topics,
     admin.DescribeTopic: _describe_topic,
     admin.MeasureTopic: _measure_topic,

@@ -12,12 +12,14 @@ import msgspec
 from danubius.broker.admission import Limits
 from danubius.broker.consuming import ConsumerHandle
 from danubius.broker.producing import ProducerHandle
+from danubius.broker.targets import Member, visible_subscriptions
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import namespace_of
 from danubius.model.statistics import (
     BrokerStatistics,
     ConsumerStatistics,
     Figures,
+    NamespaceStatistics,
     ProducerStatistics,
     SubscriptionStatistics,
     TopicStatistics,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from danubius.broker.node import Node
     from danubius.broker.subscription import ConsumerOutlet
-    from danubius.broker.targets import Member, Target
+    from danubius.broker.targets import Target
     from danubius.broker.topic import AttachedProducer, Topic
 
 FiguresT = TypeVar("FiguresT", bound=Figures)
@@ -57,6 +59,7 @@ def measure_topic(node: Node, topic: Topic) -> TopicStatistics:
         delivered_bytes=sum(one.delivered_bytes for one in subscriptions),
         delivery_rate=messages_out,
         delivery_bytes_rate=bytes_out,
+        delayed_messages=node.delays.pending(topic),
         unheard_messages=topic.dropped - sum(one.dropped for one in subscriptions),
         quota_dropped_messages=sum(one.quota_dropped for one in subscriptions),
         throttled_batches=gate.throttled_batches if isinstance(gate, Limits) else 0,
@@ -69,13 +72,12 @@ def measure_target(node: Node, target: Target) -> TopicStatistics:
     figures = [measure_topic(node, topic) for topic in target.topics]
     if target.partitioned is None:
         return figures[0]
-    subscriptions = {name for topic in target.topics for name in topic.subscriptions}
     return msgspec.structs.replace(
         add_up(figures, TopicStatistics(target.name)),
         partitions=target.partitions,
         start_offset=0,
         end_offset=0,
-        subscriptions=len(subscriptions),
+        subscriptions=len(visible_subscriptions(target)),
     )
 
 
@@ -112,6 +114,7 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
         subscription.name,
         subscription.type,
         consumers=len(subscription.consumers),
+        is_blocked=core is not None and core.is_blocked,
         floor=cursor.floor,
         end_offset=log.end_offset,
         backlog_messages=backlog,
@@ -119,6 +122,7 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
         backlog_age_s=age_s,
         unacked_messages=core.unacked if core is not None else 0,
         waiting_messages=core.waiting if core is not None else 0,
+        condemned_messages=core.condemned_count if core is not None else 0,
         delivered_messages=subscription.delivered,
         delivered_bytes=subscription.delivered_bytes,
         redelivered_messages=subscription.redelivered,
@@ -128,6 +132,7 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
         expired_messages=subscription.expired,
         filtered_messages=subscription.filtered,
         dead_lettered_messages=subscription.dead_lettered,
+        discarded_messages=subscription.discarded,
         dropped_slow_messages=subscription.dropped,
         dropped_quota_messages=subscription.quota_dropped,
         delivery_rate=delivery_rate,
@@ -213,7 +218,34 @@ def measure_producer(node: Node, topic: Topic, attached: AttachedProducer) -> Pr
     )
 
 
-# ---------------------------------------------------------------- the broker
+# ---------------------------------------------------------------- many topics together
+
+
+def measure_namespace(node: Node, namespace: str) -> NamespaceStatistics:
+    """All topics of a namespace; what they wait with is summed up, not measured one by one."""
+    broker = node.broker
+    topics = [topic for name, topic in broker.topics.items() if namespace_of(name) == namespace]
+    members = [Member(topic, one) for topic in topics for one in topic.subscriptions.values()]
+    rates = [sum(some) for some in zip(*(node.rates.of(topic, 4) for topic in topics), strict=True)]
+    messages_in, bytes_in, messages_out, bytes_out = rates or [0.0] * 4
+    return NamespaceStatistics(
+        namespace,
+        topics=len(topics),
+        partitioned_topics=sum(namespace_of(name) == namespace for name in broker.partitioned),
+        producers=sum(len(topic.attached) for topic in topics),
+        subscriptions=len(members),
+        consumers=sum(len(one.subscription.consumers) for one in members),
+        stored_bytes=sum(topic.stored_bytes for topic in topics),
+        backlog_messages=sum(map(backlog_of, members)),
+        published_messages=sum(topic.pipeline.messages_in for topic in topics),
+        published_bytes=sum(topic.pipeline.bytes_in for topic in topics),
+        publish_rate=messages_in,
+        publish_bytes_rate=bytes_in,
+        delivered_messages=sum(one.subscription.delivered for one in members),
+        delivered_bytes=sum(one.subscription.delivered_bytes for one in members),
+        delivery_rate=messages_out,
+        delivery_bytes_rate=bytes_out,
+    )
 
 
 def measure_broker(node: Node) -> BrokerStatistics:

@@ -60,6 +60,11 @@ def find_members(target: Target, subscription: str) -> list[Member]:
     return members
 
 
+def visible_subscriptions(target: Target) -> set[str]:
+    """The names of a topic's subscriptions, without those that the broker keeps for itself."""
+    return {name for topic in target.topics for name in topic.subscriptions if "~" not in name}
+
+
 def is_partition(broker: Broker, name: TopicName) -> bool:
     """Whether a topic belongs to a partitioned one, and is listed with it."""
     found = base_of(name)

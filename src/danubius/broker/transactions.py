@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from danubius.broker.consuming import ConsumerHandle
     from danubius.broker.events import Event
     from danubius.broker.subscription import Subscription
-    from danubius.broker.topic import Topic
+    from danubius.broker.topic import Topic, TopicGate
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer
     from danubius.record.batch import Header
@@ -77,13 +77,25 @@ class AckSource(NamedTuple):
     cursor: Cursor
 
 
+class Staged(NamedTuple):
+    """A batch, and the limits that counted it when it came: if it is not stored they are told."""
+
+    append: Append
+    gate: TopicGate | None
+
+    def give_back(self) -> None:
+        if self.gate is not None:
+            self.gate.give_back(self.append.header.count, self.append.header.length)
+
+
 class OpenTransaction:
     """One transaction with its connection and its timer."""
 
-    __slots__ = ("core", "owner", "timer", "undo", "waiting")
+    __slots__ = ("begun_ms", "core", "owner", "timer", "undo", "waiting")
 
-    def __init__(self, core: Transaction[Append, AckSource], owner: Owner) -> None:
+    def __init__(self, core: Transaction[Staged, AckSource], owner: Owner, begun_ms: int) -> None:
         self.core = core
+        self.begun_ms = begun_ms
         self.owner = owner
         self.timer: asyncio.TimerHandle
         self.undo: Callable[[], None]
@@ -112,6 +124,10 @@ class Transactions:
         """How many are open or committing."""
         return len(self._open)
 
+    def in_order(self) -> list[OpenTransaction]:
+        """Those that are open or committing, by their numbers."""
+        return [self._open[number] for number in sorted(self._open)]
+
     # ------------------------------------------------------------ begin
 
     def begin(self, owner: Owner, timeout_ms: int) -> int:
@@ -127,7 +143,8 @@ class Transactions:
                 f"{len(self._open):,} transactions are open, which is the most; try again later"
             )
         number = self._ids.draw()
-        one = OpenTransaction(Transaction(number, config.transaction_bytes_max), owner)
+        begun_ms = self._broker.clock.wall_us() // 1000
+        one = OpenTransaction(Transaction(number, config.transaction_bytes_max), owner, begun_ms)
         one.undo = functools.partial(self._on_owner_gone, one)
         one.timer = self._broker.loop.call_later(timeout_ms / 1000, self._on_late, one, timeout_ms)
         owner.on_closed.add(one.undo)
@@ -169,11 +186,16 @@ class Transactions:
             )
         _check_size(topic, header)
         self._check_room(header.length)
+        staged = Staged(Append(topic, batch, header), topic.gate)
         wait_ns = 0
-        if topic.gate is not None:
+        if staged.gate is not None:
             now_ns = self._broker.clock.monotonic_ns()
-            wait_ns = topic.gate.admit(header.count, header.length, now_ns)
-        self.bytes += one.core.stage(Append(topic, batch, header), header.length)
+            wait_ns = staged.gate.admit(header.count, header.length, now_ns)
+        try:
+            self.bytes += one.core.stage(staged, header.length)
+        except DanubiusError:
+            staged.give_back()
+            raise
         return wait_ns
 
     def ack(self, one: OpenTransaction, consumer: ConsumerHandle, ranges: list[Range]) -> None:
@@ -229,7 +251,7 @@ class Transactions:
             facts = _reserve(core, reserved)
             core.begin_commit()
             self._atomic.commit(
-                core.staged,
+                [staged.append for staged in core.staged],
                 [*facts, TransactionCommitted(core.id)],
                 functools.partial(self._on_journaled, one, reserved),
             )
@@ -251,7 +273,7 @@ class Transactions:
             return
         _unreserve(reserved)
         broker = self._broker
-        for append in one.core.staged:
+        for append, _ in one.core.staged:
             broker.messages_in += append.header.count
             broker.bytes_in += append.header.length
         self.committed += 1
@@ -286,6 +308,17 @@ class Transactions:
             raise InvalidArgument(f"transaction {transaction_id} is being committed")
         self._abort(one, "its client aborted it")
 
+    def end(self, transaction_id: int) -> None:
+        """Abort one, whoever began it."""
+        one = self._open.get(transaction_id)
+        if one is None:
+            raise TransactionNotFound(
+                f"transaction {transaction_id} is not open; `danubius transactions list` shows those that are"
+            )
+        if one.core.state is not TransactionState.OPEN:
+            raise InvalidArgument(f"transaction {transaction_id} is being committed")
+        self._abort(one, "an operator aborted it")
+
     def _on_late(self, one: OpenTransaction, timeout_ms: int) -> None:
         if one.core.state is TransactionState.OPEN:
             self._abort(one, f"it was open for longer than its {timeout_ms} ms")
@@ -296,12 +329,14 @@ class Transactions:
             self._abort(one, "its connection was lost", gives_back=False)
 
     def _abort(self, one: OpenTransaction, reason: str, *, gives_back: bool = True) -> None:
-        acks = one.core.acks
+        staged, acks = one.core.staged, one.core.acks
         self._reasons[one.core.id] = reason
         if len(self._reasons) > REASONS_MAX:
             del self._reasons[next(iter(self._reasons))]
         self.aborted += 1
         self._forget(one, TransactionState.ABORTED)
+        for batch in staged:
+            batch.give_back()
         if not gives_back:
             return  # its consumers go as well, and with them all that they held
         for source, ranges in acks.items():
@@ -330,7 +365,7 @@ class Transactions:
 
 
 def _reserve(
-    core: Transaction[Append, AckSource], reserved: dict[Subscription, list[Range]]
+    core: Transaction[Staged, AckSource], reserved: dict[Subscription, list[Range]]
 ) -> list[Event]:
     """Keep all acknowledged ranges for this commit, and return them as facts. Raises at the first that is taken."""
     wanted: dict[Subscription, tuple[Topic, RangeSet]] = {}

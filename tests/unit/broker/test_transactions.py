@@ -18,6 +18,7 @@ from danubius.errors import (
     InvalidArgument,
     InvalidBatch,
     Overloaded,
+    QuotaExceeded,
     StorageFailed,
     TopicDeleted,
     TransactionAborted,
@@ -345,6 +346,47 @@ async def test_a_disk_that_fails_aborts_and_gives_everything_back(worker: Worker
     assert worker.commit(number) == Done()
     assert end_of(worker.bench) == 1
     assert subscription_of(worker.bench).cursor.floor == 4
+
+
+class CountingGate:
+    """The limits of a topic, as a count of what they let in."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.wait_ns = 0
+
+    def admit(self, count: int, size: int, now_ns: int) -> int:
+        del size, now_ns
+        if self.messages >= 6:
+            raise QuotaExceeded("full")
+        self.messages += count
+        return self.wait_ns
+
+    def give_back(self, count: int, size: int) -> None:
+        del size
+        self.messages -= count
+
+
+async def test_limits_of_topics_count_what_is_staged_until_it_is_aborted(worker: Worker) -> None:
+    gate = worker.bench.broker.topics[TARGET].gate = CountingGate()
+    kept, dropped = worker.begin(), worker.begin()
+    worker.stage(kept, 2)
+    worker.stage(dropped, 4)
+    assert gate.messages == 6
+    assert_refused(worker.stage(dropped), QuotaExceeded)
+    assert gate.messages == 2
+    assert worker.commit(kept) == Done()
+    assert gate.messages == 2
+
+
+async def test_the_answer_to_a_batch_waits_as_the_rate_of_its_topic_says(worker: Worker) -> None:
+    gate = worker.bench.broker.topics[TARGET].gate = CountingGate()
+    gate.wait_ns = 1_000_000
+    number = worker.begin()
+    asked = worker.peer.ask(Stage(number, worker.producer.handle), worker.batch())
+    assert worker.peer.answer_to(asked) is None
+    await asyncio.sleep(0.01)  # behind the broker's own timer on the same loop
+    assert worker.peer.answer_to(asked) == Done()
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
-from danubius.errors import InvalidArgument, InvalidName, TopicNotFound
+from danubius.broker.administration import ADMIN
+from danubius.errors import InvalidArgument, InvalidName, TopicNotFound, TransactionNotFound
 from danubius.model import admin, admin_replies
+from danubius.model.admin import ADMIN_REPLIES
 from danubius.model.admin_codec import decode_reply, encode_request
-from danubius.wire.commands import Administer, Administered
+from danubius.model.policy import Policies
+from danubius.model.subscription import LATEST
+from danubius.wire.commands import Administer, Administered, BeginTransaction, Error
 
 if TYPE_CHECKING:
     from danubius.model.admin import AdminRequest
@@ -73,3 +78,60 @@ async def test_a_request_that_breaks_a_rule_is_refused(bench: Any) -> None:
     answer = peer.call(nonsense)
     assert answer.code == InvalidArgument.code
     assert "sing" in answer.message
+
+
+def test_every_request_is_served() -> None:
+    assert set(ADMIN) == set(ADMIN_REPLIES)
+
+
+MISSING: dict[type, AdminRequest] = {
+    admin.DescribeNamespace: admin.DescribeNamespace("gone"),
+    admin.UpdateNamespace: admin.UpdateNamespace("gone", Policies(ttl_ms=1)),
+    admin.DeleteNamespace: admin.DeleteNamespace("gone"),
+    admin.MeasureNamespace: admin.MeasureNamespace("gone"),
+    admin.DescribeTopic: admin.DescribeTopic(TOPIC),
+    admin.UpdateTopic: admin.UpdateTopic(TOPIC, Policies(ttl_ms=1)),
+    admin.DeleteTopic: admin.DeleteTopic(TOPIC),
+    admin.MeasureTopic: admin.MeasureTopic(TOPIC),
+    admin.ListSubscriptions: admin.ListSubscriptions(TOPIC),
+    admin.DescribeSubscription: admin.DescribeSubscription(TOPIC, "s"),
+    admin.CreateSubscription: admin.CreateSubscription(TOPIC, "s"),
+    admin.UpdateSubscription: admin.UpdateSubscription(TOPIC, "s", None),
+    admin.DeleteSubscription: admin.DeleteSubscription(TOPIC, "s"),
+    admin.SeekSubscription: admin.SeekSubscription(TOPIC, "s", LATEST),
+    admin.SkipMessages: admin.SkipMessages(TOPIC, "s", 1),
+    admin.PeekMessages: admin.PeekMessages(TOPIC, "s"),
+    admin.ClearBacklog: admin.ClearBacklog(TOPIC, "s"),
+    admin.UnblockSubscription: admin.UnblockSubscription(TOPIC, "s"),
+    admin.ListEvents: admin.ListEvents(TOPIC, "s"),
+    admin.ListDeadLetters: admin.ListDeadLetters(TOPIC, "s"),
+    admin.RedriveDeadLetters: admin.RedriveDeadLetters(TOPIC, "s"),
+    admin.PurgeDeadLetters: admin.PurgeDeadLetters(TOPIC, "s"),
+    admin.ListProducers: admin.ListProducers(TOPIC),
+    admin.DisconnectProducer: admin.DisconnectProducer(TOPIC, "p"),
+    admin.ListConsumers: admin.ListConsumers(TOPIC),
+    admin.DisconnectConsumer: admin.DisconnectConsumer(TOPIC, "s", "c"),
+    admin.AbortTransaction: admin.AbortTransaction(7),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING, ids=lambda kind: kind.__name__)
+async def test_a_request_about_what_is_not_there_is_answered_so(bench: Any, kind: type) -> None:
+    answer = ask(bench.connect(), MISSING[kind])
+    assert isinstance(answer, Error)
+    assert 200 <= answer.code < 300, answer
+
+
+async def test_transactions_are_listed_and_aborted(bench: Any) -> None:
+    peer = bench.connect()
+    numbers = [peer.call(BeginTransaction(10_000)).transaction for _ in range(3)]
+    page = ask(peer, admin.ListTransactions(limit=2))
+    rest = ask(peer, admin.ListTransactions(limit=2, after=page.next))
+    lines = [*page.transactions, *rest.transactions]
+    assert [line.transaction for line in lines] == numbers
+    assert all(line.deadline_ms > line.begun_ms and line.address == "test" for line in lines)
+    assert ask(peer, admin.AbortTransaction(numbers[1])) == admin_replies.Done()
+    left = ask(peer, admin.ListTransactions()).transactions
+    assert [line.transaction for line in left] == [numbers[0], numbers[2]]
+    assert ask(peer, admin.AbortTransaction(numbers[1])).code == TransactionNotFound.code
+    assert ask(peer, admin.ListTransactions(after="x")).code == InvalidArgument.code

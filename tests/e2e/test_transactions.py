@@ -9,6 +9,7 @@ import pytest
 
 import danubius
 from danubius.errors import TransactionAborted, TransactionConflict, TransactionTooLarge
+from e2e.lossy_proxy import LossyProxy
 from e2e.traffic import collect, nothing_comes, read_all
 
 if TYPE_CHECKING:
@@ -221,3 +222,45 @@ async def test_partitioned_topics_take_part(broker: BrokerProcess, topic: str) -
             for index in range(3):
                 [s] = (await client.describe_topic(f"{topic}-part-{index}")).subscriptions
                 assert s.backlog == 0
+
+
+async def test_a_commit_whose_answer_is_lost_is_asked_for_again(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with (
+        LossyProxy(broker.port) as proxy,
+        danubius.connect(proxy.url) as client,
+        client.producer(topic) as producer,
+    ):
+        transaction = await client.transaction()
+        await transaction.send_many(producer, [b"once"])
+        await client.resolve_offset(topic, "latest")  # the answers before it are here too
+        proxy.mute()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(transaction.commit())
+            await proxy.swallowed.wait()
+            proxy.cut()
+        assert [m.payload for m in await read_all(client, topic)] == [b"once"]
+
+
+async def test_a_cut_before_the_commit_aborts(broker: BrokerProcess, topic: str) -> None:
+    async with (
+        LossyProxy(broker.port) as proxy,
+        danubius.connect(proxy.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
+    ):
+        await producer.send(b"in")
+        message = await consumer.receive(timeout=10)
+        transaction = await client.transaction()
+        await transaction.ack(consumer, message)
+        await transaction.send_many(producer, [b"lost"])
+        proxy.cut()
+        with pytest.raises(TransactionAborted, match="the connection to the broker was lost"):
+            await transaction.commit()
+        again = await consumer.receive(timeout=10)
+        assert (again.offset, again.redelivery_count) == (0, 1)
+        async with client.transaction() as transaction:  # its producer may still be on its way back
+            await transaction.send(producer, b"out")
+            await transaction.ack(consumer, again)
+        assert [m.payload for m in await read_all(client, topic)] == [b"in", b"out"]

@@ -32,6 +32,7 @@ from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.model.ids import Epoch
 from danubius.model.topic import TopicSpec
+from danubius.publish.core.delay_index import ENDLESS
 from danubius.publish.core.sequencer import Producer
 from danubius.record.encode import encode
 from danubius.record.scan import iter_batches
@@ -220,6 +221,8 @@ class World:
 
     def check(self) -> None:
         self.source.index.check()
+        if self.source.scan_from == ENDLESS and not self.source.is_busy:
+            assert self.node.delays.pending(self.topic) == self.source.index.pending
         self.topic.pipeline.sequencer.check()
         self.source.topic.pipeline.sequencer.check()
 

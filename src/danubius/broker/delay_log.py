@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from danubius.broker.topic import Topic
     from danubius.ledger.entry import Chunk
+    from danubius.record.header import Header
 
 RELEASE_BYTES: Final = 1 * MIB
 """A release ends with the batch that reaches this."""
@@ -34,9 +35,11 @@ class DelayLog:
     """The hidden topic behind one topic."""
 
     __slots__ = (
+        "bytes",
         "in_flight",
         "index",
         "is_busy",
+        "messages",
         "parent",
         "planned",
         "scan_from",
@@ -58,6 +61,14 @@ class DelayLog:
         self.is_busy = False
         """A release is under way: one at a time."""
         self.wake_ms = NEVER
+        self.messages = 0
+        self.bytes = 0
+        """What waits, as far as it has been looked through after a start."""
+
+    def count(self, messages: int, size: int) -> None:
+        """So much more waits, or less."""
+        self.messages += messages
+        self.bytes += size
 
     @property
     def below(self) -> int:
@@ -173,18 +184,18 @@ class Release:
 
 
 class Scan:
-    """Walks a delay log once, in steps, and tells the keys of what has not been released."""
+    """Walks a delay log once, in steps, and tells what has not been released."""
 
     def __init__(
         self,
         source: DelayLog,
-        on_key: Callable[[int], None],
+        on_found: Callable[[int, Header], None],
         on_step: Callable[[Callable[[], None]], object],
         on_done: Callable[[DanubiusError | None], None],
     ) -> None:
         ledger = source.topic.log
         self._source = source
-        self._on_key = on_key
+        self._on_found = on_found
         self._on_step = on_step
         self._on_done = on_done
         self._next = ledger.start_offset
@@ -222,4 +233,4 @@ class Scan:
                 at += header.length
                 key = key_of(header.first_time_us // 1000, header.base_offset)
                 if key >= first_key and self._next <= header.base_offset < self._end:
-                    self._on_key(key)
+                    self._on_found(key, header)

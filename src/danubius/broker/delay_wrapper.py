@@ -1,7 +1,8 @@
 """The form in which a delayed batch waits: one record of a control batch, whose publish time is when it is due.
 
 The wrapper carries the producer's id, epoch and sequence, so that the delay log recognises repeats like any log, and
-the producer's batch byte for byte. What is due when can be read off the headers alone.
+the producer's batch byte for byte; in the place of a schema version it has the number of messages inside. What is due
+when, and how much, can be read off the headers alone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def wrap(batch: memoryview, inner: Header, due_ms: int) -> bytearray:
         1,
         inner.producer_id,
         inner.producer_epoch,
-        0,
+        inner.count,
         inner.base_sequence,
         due_us,
         due_us,
@@ -48,6 +49,11 @@ def wrap(batch: memoryview, inner: Header, due_ms: int) -> bytearray:
     )
     parts = (_OFFSETS.pack(0, inner.length), batch, padding(inner.length))
     return seal(parts, _OFFSETS.size + padded(inner.length), 0, fields)
+
+
+def weigh(wrapper: Header) -> tuple[int, int]:
+    """How many messages and bytes are in a wrapper."""
+    return wrapper.schema_version, wrapper.length - _INNER_AT
 
 
 def unwrap(buffer: memoryview, at: int) -> memoryview:

@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker.delay_log import NEVER, DelayLog, Release, Scan
-from danubius.broker.delay_wrapper import check_wrappable, wrap
+from danubius.broker.delay_wrapper import check_wrappable, weigh, wrap
 from danubius.broker.events import DelayAdvanced, LogTrimmed, TopicCreated, TopicRemoved
 from danubius.errors import DanubiusError, InvalidArgument, TopicDeleted
 from danubius.ledger.managed import ManagedLedger
@@ -82,13 +82,19 @@ class Delays:
             if parent is None:
                 self._remove(topic)
             else:
-                self._scan(self._adopt(parent, topic), key_of(*topic.watermark) + 1)
+                source = self._adopt(parent, topic)
+                self._scan(source, key_of(*topic.watermark) + 1, is_first=True)
         self._broker.ticks.add(TEND_MS, self._tend)
 
     def pending(self, topic: Topic) -> int:
-        """How many batches of a topic wait for their time."""
+        """How many messages of a topic wait for their time."""
         source = self._logs.get(topic.id)
-        return 0 if source is None else source.index.pending + len(source.in_flight)
+        return 0 if source is None else source.messages
+
+    def pending_bytes(self, topic: Topic) -> int:
+        """How large their batches are."""
+        source = self._logs.get(topic.id)
+        return 0 if source is None else source.bytes
 
     @property
     def held(self) -> int:
@@ -159,6 +165,7 @@ class Delays:
             answer(result)
             if not isinstance(result, DanubiusError):
                 self._add(source, key)
+                source.count(inner.count, inner.length)
             self._wake(source, due_ms)
 
         offset = source.topic.pipeline.publish_wrapped(
@@ -266,6 +273,8 @@ class Delays:
                 )
                 self._wake(source, self._now_ms() + RETRY_MS)
             else:
+                for append in release.appends:
+                    source.count(-append.header.count, -append.header.length)
                 # Others have their turn between two slices.
                 self._broker.loop.call_soon(self._advance, source)
 
@@ -280,9 +289,19 @@ class Delays:
 
     # ------------------------------------------------------------ finding what waits
 
-    def _scan(self, source: DelayLog, first_key: int) -> None:
-        """Look for all that is stored from a key on; what comes meanwhile is known anyway."""
+    def _scan(self, source: DelayLog, first_key: int, *, is_first: bool = False) -> None:
+        """Look for all that is stored from a key on; what comes meanwhile is known anyway.
+
+        The first time it is also counted.
+        """
         source.scan_from = first_key
+        if is_first:
+            source.messages = source.bytes = 0
+
+        def found(key: int, wrapper: Header) -> None:
+            self._add(source, key)
+            if is_first:
+                source.count(*weigh(wrapper))
 
         def done(error: DanubiusError | None) -> None:
             if error is not None:
@@ -300,11 +319,11 @@ class Delays:
         def again() -> None:
             if self._is_hosted(source):
                 source.index.begin_scan()
-                self._scan(source, first_key)
+                self._scan(source, first_key, is_first=is_first)
 
         Scan(
             source,
-            functools.partial(self._add, source),
+            found,
             self._broker.loop.call_soon,
             done,
         ).run()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from danubius.broker.delay_wrapper import unwrap, wrap
+from danubius.broker.delay_wrapper import unwrap, weigh, wrap
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.batch import RecordBatch, check_batch
 from danubius.record.encode import encode
@@ -90,7 +90,7 @@ async def test_what_waits_is_published_in_the_order_of_its_time(bench: BrokerBen
     await pass_time(bench, 10_000)
     assert published(bench) == [1, 3, 2, 0]
     topic = bench.broker.topic(NAME)
-    assert bench.node.delays.pending(topic) == 0
+    assert bench.node.delays.pending(topic) == bench.node.delays.pending_bytes(topic) == 0
 
 
 async def test_a_repeated_batch_waits_once(bench: BrokerBench) -> None:
@@ -204,5 +204,6 @@ def test_a_wrapped_batch_comes_back_byte_for_byte(size: int) -> None:
     outer = RecordBatch.parse(wrapped).header
     assert outer.is_control
     assert (outer.count, outer.producer_id, outer.base_sequence) == (1, 3, 9)
+    assert weigh(outer) == (2, len(batch))
     assert outer.first_time_us == outer.last_time_us == 77_000
     assert unwrap(memoryview(b"12345678" + wrapped), 8) == batch

@@ -23,7 +23,7 @@ from danubius.model.topic import TopicSpec
 from danubius.wire.commands import Administer, Administered
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Callable
 
     from danubius.client.link import Link
     from danubius.client.messages import Message
@@ -60,6 +60,7 @@ DEFAULT_SPEC: Final = TopicSpec()
 
 ReplyT = TypeVar("ReplyT", bound=admin_replies.Reply)
 PageT = TypeVar("PageT", bound=admin_replies.Page)
+LineT = TypeVar("LineT")
 
 
 class Administration:
@@ -71,8 +72,12 @@ class Administration:
     # ------------------------------------------------------------ namespaces
     async def list_namespaces(self, *, limit: int | None = None) -> list[NamespaceSummary]:
         """All namespaces in order of their names; the first `limit` of them if it is given."""
-        pages = self._pages(admin.ListNamespaces(), admin_replies.NamespacesListed, limit)
-        return [line async for page in pages for line in page.namespaces][:limit]
+        return await self._gather(
+            admin.ListNamespaces(),
+            admin_replies.NamespacesListed,
+            lambda page: page.namespaces,
+            limit,
+        )
 
     async def describe_namespace(self, namespace: str) -> NamespaceDescribed:
         """A namespace with its policies, and what holds in it."""
@@ -106,10 +111,12 @@ class Administration:
         self, namespace: str | None = None, *, limit: int | None = None
     ) -> list[TopicSummary]:
         """All topics, or those of one namespace, in order of their names; a partitioned one is one line."""
-        pages = self._pages(
-            admin.ListTopics(namespace=namespace), admin_replies.TopicsListed, limit
+        return await self._gather(
+            admin.ListTopics(namespace=namespace),
+            admin_replies.TopicsListed,
+            lambda page: page.topics,
+            limit,
         )
-        return [line async for page in pages for line in page.topics][:limit]
 
     async def describe_topic(self, topic: str) -> TopicDescribed:
         """A topic with its policies, figures, producers and subscriptions."""
@@ -150,10 +157,12 @@ class Administration:
         self, topic: str, *, limit: int | None = None
     ) -> list[SubscriptionSummary]:
         """All subscriptions of a topic in order of their names."""
-        pages = self._pages(
-            admin.ListSubscriptions(topic), admin_replies.SubscriptionsListed, limit
+        return await self._gather(
+            admin.ListSubscriptions(topic),
+            admin_replies.SubscriptionsListed,
+            lambda page: page.subscriptions,
+            limit,
         )
-        return [line async for page in pages for line in page.subscriptions][:limit]
 
     async def describe_subscription(self, topic: str, subscription: str) -> SubscriptionDescribed:
         """A subscription with its failure policy, figures and consumers."""
@@ -276,10 +285,12 @@ class Administration:
         self, topic: str, subscription: str, *, limit: int | None = None
     ) -> list[DeadLetter]:
         """The dead letters of a subscription, the oldest first."""
-        pages = self._pages(
-            admin.ListDeadLetters(topic, subscription), admin_replies.DeadLettersListed, limit
+        return await self._gather(
+            admin.ListDeadLetters(topic, subscription),
+            admin_replies.DeadLettersListed,
+            lambda page: page.dead_letters,
+            limit,
         )
-        return [line async for page in pages for line in page.dead_letters][:limit]
 
     async def redrive(self, topic: str, subscription: str, count: int | None = None) -> int:
         """Publish dead letters to their original topic again, the oldest first; returns how many."""
@@ -302,8 +313,12 @@ class Administration:
         self, topic: str, *, limit: int | None = None
     ) -> list[ProducerStatistics]:
         """Who publishes to a topic."""
-        pages = self._pages(admin.ListProducers(topic), admin_replies.ProducersListed, limit)
-        return [line async for page in pages for line in page.producers][:limit]
+        return await self._gather(
+            admin.ListProducers(topic),
+            admin_replies.ProducersListed,
+            lambda page: page.producers,
+            limit,
+        )
 
     async def disconnect_producer(self, topic: str, producer: str) -> None:
         """End a producer; it hears ProducerFenced."""
@@ -313,10 +328,12 @@ class Administration:
         self, topic: str, subscription: str | None = None, *, limit: int | None = None
     ) -> list[ConsumerStatistics]:
         """Who consumes from a topic, or from one subscription of it."""
-        pages = self._pages(
-            admin.ListConsumers(topic, subscription), admin_replies.ConsumersListed, limit
+        return await self._gather(
+            admin.ListConsumers(topic, subscription),
+            admin_replies.ConsumersListed,
+            lambda page: page.consumers,
+            limit,
         )
-        return [line async for page in pages for line in page.consumers][:limit]
 
     async def disconnect_consumer(self, topic: str, subscription: str, consumer: str) -> None:
         """End a consumer; what it had not acknowledged goes to others."""
@@ -326,8 +343,12 @@ class Administration:
 
     async def list_transactions(self, *, limit: int | None = None) -> list[TransactionSummary]:
         """Open transactions in order of their numbers."""
-        pages = self._pages(admin.ListTransactions(), admin_replies.TransactionsListed, limit)
-        return [line async for page in pages for line in page.transactions][:limit]
+        return await self._gather(
+            admin.ListTransactions(),
+            admin_replies.TransactionsListed,
+            lambda page: page.transactions,
+            limit,
+        )
 
     async def abort_transaction(self, transaction: int) -> None:
         """End a transaction without a trace."""
@@ -368,18 +389,21 @@ class Administration:
             )
         return reply
 
-    async def _pages(
-        self, request: admin.AdminRequest, page_type: type[PageT], limit: int | None
-    ) -> AsyncIterator[PageT]:
-        """All pages, or those that hold the first `limit` lines."""
-        after, left = "", LIMIT_MAX if limit is None else limit
+    async def _gather(
+        self,
+        request: admin.AdminRequest,
+        page_type: type[PageT],
+        lines_of: Callable[[PageT], list[LineT]],
+        limit: int | None,
+    ) -> list[LineT]:
+        """The lines of all pages, or the first `limit` of them."""
+        lines: list[LineT] = []
+        after = ""
         while True:
-            wanted = min(left, LIMIT_MAX)
+            wanted = LIMIT_MAX if limit is None else min(limit - len(lines), LIMIT_MAX)
             part = msgspec.structs.replace(request, after=after, limit=wanted)
             page = await self._ask(part, page_type)
-            yield page
+            lines += lines_of(page)
             after = page.next
-            if limit is not None:
-                left -= wanted
-            if not after or not left:
-                return
+            if not after or (limit is not None and len(lines) >= limit):
+                return lines

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 import danubius
-from danubius import FailurePolicy
+from danubius import Exhausted, FailurePolicy
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
 
 SUBSCRIPTION = "work"
 
@@ -58,6 +62,131 @@ async def test_poison_ends_in_the_dead_letter_topic_and_comes_back(
             assert again.attributes == {"tint": "green", "x-redriven": "1"}
             await consumer.ack(again)
             assert await client.admin.list_dead_letters(topic, SUBSCRIPTION) == []
+
+
+async def test_the_policy_is_changed_live_from_block_to_drop(
+    broker: BrokerProcess, topic: str
+) -> None:
+    block = FailurePolicy(redeliveries_max=0, then=Exhausted.BLOCK)
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send(b"bad")
+        async with (
+            client.consumer(
+                topic, subscription=SUBSCRIPTION, start="earliest", failure=block
+            ) as consumer,
+            client.producer(topic) as producer,
+        ):
+            await consumer.nack(await consumer.receive(timeout=10))
+            async with asyncio.timeout(10):
+                while not await _is_blocked(client, topic):
+                    pass
+            await producer.send(b"next")
+            with pytest.raises(danubius.ReceiveTimeout):
+                await consumer.receive(timeout=0.3)
+            assert await client.admin.unblock(topic, SUBSCRIPTION) == 1
+            again = await consumer.receive(timeout=10)
+            assert (again.payload, again.redelivery_count) == (b"bad", 0)
+            assert (await consumer.receive(timeout=10)).payload == b"next"
+            await consumer.nack(again)
+            await producer.send(b"last")
+            drop = FailurePolicy(redeliveries_max=0, then=Exhausted.DROP)
+            described = await client.admin.update_subscription(topic, SUBSCRIPTION, drop)
+            assert described.effective_failure == drop
+            assert (await consumer.receive(timeout=10)).payload == b"last"
+
+
+async def test_an_ack_time_out_of_the_policy_brings_a_message_again(
+    broker: BrokerProcess, topic: str
+) -> None:
+    policy = FailurePolicy(ack_timeout_ms=100)
+    async with danubius.connect(broker.url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send(b"slow")
+        async with client.consumer(
+            topic, subscription=SUBSCRIPTION, start="earliest", failure=policy
+        ) as consumer:
+            counts = [(await consumer.receive(timeout=10)).redelivery_count for _ in range(3)]
+        assert counts == [0, 1, 2]
+
+
+async def test_poison_stops_only_its_key(broker: BrokerProcess, topic: str) -> None:
+    policy = FailurePolicy(redeliveries_max=0, then=Exhausted.BLOCK)
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic)
+        async with client.consumer(
+            topic, subscription=SUBSCRIPTION, type="key-shared", failure=policy
+        ) as consumer:
+            async with client.producer(topic) as producer:
+                for number in range(4):
+                    await producer.send(b"%d" % number, key=b"sick" if number % 2 else b"sound")
+            seen: list[bytes] = []
+            while len(seen) < 3:
+                message = await consumer.receive(timeout=10)
+                seen.append(message.payload)
+                if message.key == b"sick":
+                    await consumer.nack(message)
+                else:
+                    await consumer.ack(message)
+
+
+async def test_counts_survive_a_kill(start_broker: StartBroker, topic: str) -> None:
+    policy = FailurePolicy(redeliveries_max=100)
+    process = start_broker()
+    async with danubius.connect(process.url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send(b"bad")
+        async with client.consumer(
+            topic, subscription=SUBSCRIPTION, start="earliest", failure=policy
+        ) as consumer:
+            for _ in range(3):
+                await consumer.nack(await consumer.receive(timeout=10))
+            message = await consumer.receive(timeout=10)
+            assert message.redelivery_count == 3
+            await asyncio.sleep(0.2)  # counts are written every 50 ms, like acknowledgements
+            process.kill()
+            process.start()
+            again = await consumer.receive(timeout=20)
+            assert again.redelivery_count == 3
+
+
+async def test_dead_letters_move_once_through_kills(start_broker: StartBroker, topic: str) -> None:
+    count = 10_000 if os.environ.get("DANUBIUS_PROVE") else 500
+    policy = FailurePolicy(redeliveries_max=1)
+    process = start_broker()
+    async with danubius.connect(process.url) as client:
+        async with client.producer(topic) as producer:
+            await producer.send_many([b"%d" % number for number in range(count)])
+        async with client.consumer(
+            topic, subscription=SUBSCRIPTION, type="shared", start="earliest", failure=policy
+        ) as consumer:
+            kills = 0
+            while True:
+                try:
+                    message = await consumer.receive(timeout=2)
+                except danubius.ReceiveTimeout:
+                    backlog = (await client.describe_topic(topic)).subscriptions[0].backlog
+                    if not backlog:
+                        break
+                    continue
+                if int(message.payload) % 10:
+                    await consumer.ack(message)
+                    continue
+                await consumer.nack(message, reason="a tenth is bad")
+                if message.redelivery_count and kills < 2:
+                    kills += 1
+                    process.kill()
+                    process.start()
+        letters = await _letters(client, f"{topic}-{SUBSCRIPTION}-dlq", count // 10)
+        assert sorted(int(one.payload) for one in letters) == list(range(0, count, 10))
+        lines = await client.admin.list_dead_letters(topic, SUBSCRIPTION)
+        assert len(lines) == count // 10
+        assert await client.admin.purge_dead_letters(topic, SUBSCRIPTION) == count // 10
+        assert await client.admin.list_dead_letters(topic, SUBSCRIPTION) == []
+
+
+async def _is_blocked(client: danubius.Client, topic: str) -> bool:
+    return (await client.admin.describe_subscription(topic, SUBSCRIPTION)).statistics.is_blocked
 
 
 async def _letters(client: danubius.Client, topic: str, count: int) -> list[danubius.Message]:

@@ -40,6 +40,10 @@ def serve(broker: ScriptedBroker, answer: Any) -> list[Any]:
     return got
 
 
+def answer_done(_request: Any) -> admin_replies.Done:
+    return admin_replies.Done()
+
+
 async def test_a_broker_of_the_first_protocol_cannot_be_administered(
     broker: ScriptedBroker,
 ) -> None:
@@ -50,7 +54,7 @@ async def test_a_broker_of_the_first_protocol_cannot_be_administered(
 
 
 async def test_mistakes_are_told_before_anything_is_sent(broker: ScriptedBroker) -> None:
-    got = serve(broker, lambda _: admin_replies.Done())
+    got = serve(broker, answer_done)
     async with danubius.connect(broker.url) as client:
         wrong: Any = 5
         with pytest.raises(InvalidName):
@@ -85,7 +89,7 @@ async def test_a_list_is_gathered_page_by_page(broker: ScriptedBroker) -> None:
 
 
 async def test_an_answer_to_another_question_is_a_violation(broker: ScriptedBroker) -> None:
-    serve(broker, lambda _: admin_replies.Done())
+    serve(broker, answer_done)
     async with danubius.connect(broker.url) as client:
         with pytest.raises(ProtocolViolation, match="Done"):
             await client.admin.describe_broker()

@@ -20,7 +20,7 @@ from danubius.broker.events import LogTrimmed, RangesAcked
 from danubius.errors import DanubiusError
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.limits import MIB
-from danubius.model.topic import retention_of
+from danubius.model.topic import BYTES_MAX, retention_of
 
 if TYPE_CHECKING:
     from danubius.broker.atomic import Atomic
@@ -135,8 +135,8 @@ def _plan(topic: Topic, ledger: ManagedLedger, now_ms: int) -> int:
     """Where the topic would start without what its policies let go of."""
     policies = topic.policies
     if not policies.delete_after_ack:
-        if policies.retention_bytes > 0:
-            ledger.limit_ledgers(policies.retention_bytes)
+        bounds = (policies.retention_bytes, policies.quota_bytes)
+        ledger.limit_ledgers(min((bound for bound in bounds if bound > 0), default=BYTES_MAX))
         return ledger.plan_trim(topic.floor(), retention_of(policies), now_ms)
     ledger.limit_ledgers(QUEUE_KEPT_BYTES)
     if not topic.subscriptions:

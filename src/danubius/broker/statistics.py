@@ -60,6 +60,7 @@ def measure_topic(node: Node, topic: Topic) -> TopicStatistics:
         delivery_rate=messages_out,
         delivery_bytes_rate=bytes_out,
         delayed_messages=node.delays.pending(topic),
+        delayed_bytes=node.delays.pending_bytes(topic),
         unheard_messages=topic.dropped - sum(one.dropped for one in subscriptions),
         quota_dropped_messages=sum(one.quota_dropped for one in subscriptions),
         throttled_batches=gate.throttled_batches if isinstance(gate, Limits) else 0,

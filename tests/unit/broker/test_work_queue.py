@@ -111,3 +111,7 @@ async def test_a_small_bound_makes_small_ledgers_and_is_kept(bench: BrokerBench)
         peer.publish(NAME, [bytes(MIB // 2)] * 2)
         trim(bench)
     assert ledger_of(topic).stored_bytes < 10 * MIB
+    topic.own_policies = Policies()
+    bench.broker.apply_policies(topic)
+    trim(bench)
+    assert ledger_of(topic).ledger_bytes_max == 256 * MIB

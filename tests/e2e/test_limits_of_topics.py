@@ -72,7 +72,8 @@ async def test_a_rate_is_kept_loses_nothing_and_holds_nobody_else_up(
             received = await take(consumer, len(sent))
 
     allowed = rate * SECONDS
-    assert 0.9 * allowed <= stored <= 1.1 * allowed + 0.25 * rate
+    ahead = 0 if SECONDS >= 5 else rate // 4  # what may be stored early weighs more in a short run
+    assert 0.9 * allowed <= stored <= 1.1 * allowed + ahead
     assert stored == len(sent)
     assert sorted(received) == sorted(sent)
     assert beside > 5 * allowed

@@ -304,7 +304,7 @@ class KeyedWindow:
             while at < end:
                 # Each message takes one place at the most, so the bounds are looked at once for many.
                 stop = min(end, at + self._room(open_max))
-                if self._restored.count and at < stop:
+                if self._restored.count and self._ready and at < stop:
                     stop = self._meet_restored(at, stop, hashes[at - chunk.first])
                     if stop < 0:
                         at += 1

@@ -83,9 +83,13 @@ class Staged(NamedTuple):
     append: Append
     gate: TopicGate | None
 
+    @property
+    def header(self) -> Header:
+        return self.append.header
+
     def give_back(self) -> None:
         if self.gate is not None:
-            self.gate.give_back(self.append.header.count, self.append.header.length)
+            self.gate.give_back(self.header.count, self.header.length)
 
 
 class OpenTransaction:

@@ -12,6 +12,7 @@ import pytest
 
 from danubius.broker.atomic import ATOMIC_RECORD, decode_atomic
 from danubius.broker.events import RangesAcked, TransactionCommitted
+from danubius.broker.transaction_list import ADMIN
 from danubius.broker.transactions import REASONS_MAX
 from danubius.errors import (
     HandleNotFound,
@@ -26,6 +27,7 @@ from danubius.errors import (
     TransactionNotFound,
     TransactionTooLarge,
 )
+from danubius.model import admin
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.encode import encode
@@ -387,6 +389,20 @@ async def test_the_answer_to_a_batch_waits_as_the_rate_of_its_topic_says(worker:
     assert worker.peer.answer_to(asked) is None
     await asyncio.sleep(0.01)  # behind the broker's own timer on the same loop
     assert worker.peer.answer_to(asked) == Done()
+
+
+async def test_operators_see_what_an_open_one_holds_and_may_end_it(worker: Worker) -> None:
+    number = worker.begin()
+    worker.stage(number, 3)
+    worker.ack(number, (0, 2))
+    replies: list[Any] = []
+    ADMIN[admin.ListTransactions](worker.bench.node, admin.ListTransactions(), replies.append)
+    [listed] = replies[0].transactions
+    assert (listed.transaction, listed.state) == (number, "open")
+    assert {3, 2} <= set(msgspec.structs.astuple(listed)), "messages and acknowledgements"
+    ADMIN[admin.AbortTransaction](worker.bench.node, admin.AbortTransaction(number), replies.append)
+    assert_refused(worker.commit(number), TransactionAborted, "an operator aborted it")
+    assert_nothing_held(worker)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -349,7 +349,8 @@ class Client:
             topic: `/namespace/topic`.
             dispatch: "reliable" or "non-reliable".
             durability: "synced" or "written"; reliable topics only.
-            retention_age: how long acknowledged messages stay, in seconds; None for no limit.
+            retention_age: how long acknowledged messages stay, in seconds; None for no limit. The default is to
+                inherit what the namespace says, and that is seven days unless somebody said otherwise.
             retention_bytes: how much of them stays; None for no limit.
             exist_ok: do not complain if the topic is there already, with the same settings.
             partitions: 0 for a plain topic; otherwise it consists of this many, named `{topic}-part-0` and so on.
@@ -363,8 +364,10 @@ class Client:
             raise UnsupportedVersion(
                 f"the broker at {self.url} is too old for partitioned topics: upgrade it"
             )
-        age_ms = to_milliseconds("retention_age", retention_age)
-        spec = parse_spec(dispatch, durability, Retention(age_ms, retention_bytes))
+        retention = Retention(to_milliseconds("retention_age", retention_age), retention_bytes)
+        # What is the default anyway is left to the namespace.
+        own = retention if retention != Retention() else None
+        spec = parse_spec(dispatch, durability, own)
         spec.check()
         command = CreateTopic(topic_of(topic), spec, exist_ok, partitions)
         await self._link.request(command, Done, repeats=exist_ok)

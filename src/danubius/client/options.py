@@ -179,7 +179,7 @@ def parse_spec(
     return TopicSpec(
         parse_word(Dispatch, "dispatch", dispatch),
         parse_word(Durability, "durability", durability),
-        retention if retention is not None else Retention(),
+        retention,
     )
 
 

@@ -242,7 +242,10 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             return
         if self._pauses:
             transport.resume_reading()
-        transport.write_eof()
+        try:
+            transport.write_eof()
+        except OSError:  # the peer is gone already, and the loop has not heard of it yet
+            transport.abort()
 
     def abort(self) -> None:
         """End at once; what was not sent is lost."""

@@ -233,6 +233,8 @@ def test_who_is_there_and_sent_away(broker: BrokerProcess, topic: str) -> None:
         ["subscriptions", "seek", "/default/x", "s", "--to", "nowhere"],
         ["subscriptions", "skip", "/default/x", "s", "-1"],
         ["subscriptions", "peek", "/default/x", "s", "--count", "0"],
+        ["subscriptions", "update", "/default/x", "s"],
+        ["subscriptions", "update", "/default/x", "s", "--inherit", "--then", "drop"],
         ["producers", "disconnect", "/default/x"],
         ["consumers", "top", "/default/x", "--interval", "x"],
     ],
@@ -265,3 +267,64 @@ def test_every_command_explains_itself() -> None:
             assert command.help
             assert "--json" in said
             assert "--url" in said
+
+
+def test_dead_letters_are_shown_sent_back_and_given_up(broker: BrokerProcess, topic: str) -> None:
+    run(broker, "topics", "create", topic)
+    run(broker, "subscriptions", "create", topic, "s", "--type", "shared", "--from", "earliest")
+    said = run(broker, "subscriptions", "update", topic, "s", "--redeliveries-max", "0")
+    assert "0 redeliveries, then dead-letter" in said
+    assert run(broker, "subscriptions", "dead-letters", topic, "s") == "s has no dead letters\n"
+    with (
+        danubius.blocking.connect(broker.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", type="shared") as consumer,
+    ):
+        for key, payload in ((b"k", b"tea"), (b"\xff", b"cake")):
+            producer.send(payload, key=key)
+            consumer.nack(consumer.receive(timeout=5), reason="cold")
+        _wait_for_dead_letters(broker, topic, 2)
+        table = run(broker, "subscriptions", "dead-letters", topic, "s").splitlines()
+        assert table[1].split()[-1] == "tea"
+        assert "cold" in table[1]
+        first, second = run_json(broker, "subscriptions", "dead-letters", topic, "s")
+        assert (first["key"], first["payload_start"], first["reason"]) == ("k", "tea", "cold")
+        assert first["original_offset"] == 0
+        assert second["key_base64"] == "/w=="
+        [sent] = run_json(broker, "subscriptions", "redrive", topic, "s", "--count", "1")
+        assert sent["messages"] == 1
+        again = consumer.receive(timeout=5)
+        assert again.payload == b"tea"
+        consumer.ack(again)
+    said = run(broker, "subscriptions", "purge", topic, "s")
+    assert said == f"gave up 1 message of subscription s of {topic}\n"
+    assert run_json(broker, "subscriptions", "dead-letters", topic, "s") == []
+
+
+def test_a_blocked_subscription_is_released(broker: BrokerProcess, topic: str) -> None:
+    run(broker, "topics", "create", topic)
+    run(broker, "subscriptions", "create", topic, "s", "--from", "earliest", "--then", "block",
+        "--redeliveries-max", "0")  # fmt: skip
+    with (
+        danubius.blocking.connect(broker.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s") as consumer,
+    ):
+        producer.send(b"tea")
+        consumer.nack(consumer.receive(timeout=5))
+        for _ in range(100):
+            if run_json(broker, "subscriptions", "stats", topic, "s")[0]["is_blocked"]:
+                break
+        [released] = run_json(broker, "subscriptions", "unblock", topic, "s")
+        assert released["messages"] == 1
+        assert consumer.receive(timeout=5).payload == b"tea"
+    run(broker, "subscriptions", "update", topic, "s", "--inherit")
+    assert run_json(broker, "subscriptions", "describe", topic, "s")[0]["failure"] is None
+
+
+def _wait_for_dead_letters(broker: BrokerProcess, topic: str, count: int) -> None:
+    """They move behind the consumer's back."""
+    for _ in range(100):
+        if len(run_json(broker, "subscriptions", "dead-letters", topic, "s")) >= count:
+            return
+    raise AssertionError(run_json(broker, "subscriptions", "stats", topic, "s"))

@@ -1,6 +1,6 @@
 """`danubius subscriptions`: list, create, describe, delete, figures.
 
-The commands that move it are in a module of their own, `positions`.
+Where it stands and what failed are in modules of their own, `positions` and `failures`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from danubius.cli import positions
+from danubius.cli import failures, positions
 from danubius.cli.administering import (
     ask,
     duration,
@@ -49,15 +49,17 @@ if TYPE_CHECKING:
 Examples:
   danubius subscriptions list /default/orders
   danubius subscriptions create /default/orders billing --type shared --from earliest
+  danubius subscriptions update /default/orders billing --redeliveries-max 5 --then dead-letter
+  danubius subscriptions dead-letters /default/orders billing
   danubius subscriptions seek /default/orders billing --to 2026-01-31T12:00:00
   danubius subscriptions top /default/orders
 """
 )
 def subscriptions() -> None:
-    """List, create, describe, move, delete and watch subscriptions."""
+    """List, create, describe, update, move, delete and watch subscriptions."""
 
 
-for _command in positions.COMMANDS:
+for _command in (*positions.COMMANDS, *failures.COMMANDS):
     subscriptions.add_command(_command)
 
 

@@ -1,7 +1,8 @@
-"""Every file in examples/ runs against a real broker and says what its text promises."""
+"""Every file in examples/ and every Python block of docs/concepts/ runs against a real broker."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
 
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+_CONCEPTS = _EXAMPLES.parent / "docs" / "concepts"
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LAST_LINES = {
     "many_messages": "their sum is 199990000",
     "produce_and_consume": "received three cakes for table 7",
@@ -44,3 +47,26 @@ def test_example_runs(broker: BrokerProcess, name: str) -> None:
     if name == "shared_workers":
         assert done.stdout.count("did job") >= 30
         assert "did job 7, tries: 2" in done.stdout
+
+
+def _blocks() -> dict[str, str]:
+    return {
+        f"{page.stem}-{number}": block
+        for page in sorted(_CONCEPTS.glob("*.md"))
+        for number, block in enumerate(_BLOCK.findall(page.read_text()), start=1)
+    }
+
+
+@pytest.mark.parametrize("name", sorted(_blocks()))
+def test_block_of_a_concept_runs(broker: BrokerProcess, name: str) -> None:
+    code = _blocks()[name].replace("danube://127.0.0.1:6651", broker.url)
+    code = code.replace("http://127.0.0.1:6652", broker.http_url)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment() | {"DANUBIUS_URL": broker.url},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -11,7 +11,9 @@ from danubius.cli.administering import (
     moment,
     policy_facts,
     print_done,
+    print_figures,
     print_lines,
+    rate,
     to_json,
 )
 from danubius.cli.options import json_option, namespace_name, url_option
@@ -23,6 +25,7 @@ from danubius.cli.policy_options import (
     is_empty,
     namespace_policy_options,
 )
+from danubius.cli.top import MEASURED_MAX, measure_each, run_top, top_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from danubius.cli.output import Cell
     from danubius.client.administration import Administration
     from danubius.model.admin_replies import NamespaceDescribed, NamespaceSummary
+    from danubius.model.statistics import NamespaceStatistics
 
 
 @click.group(
@@ -42,7 +46,7 @@ Examples:
 """
 )
 def namespaces() -> None:
-    """List, create, describe, update and delete namespaces."""
+    """List, create, describe, update, delete and watch namespaces."""
 
 
 _LIST: Final[dict[str, Callable[[NamespaceSummary], Cell]]] = {
@@ -145,3 +149,39 @@ def delete_namespace(namespace: str, force: bool, as_json: bool, url: str) -> No
     ask(url, lambda admin: admin.delete_namespace(namespace, force=force))
     facts: dict[str, object] = {"namespace": namespace, "deleted": True}
     print_done(f"deleted namespace {namespace}", facts, json=as_json)
+
+
+@namespaces.command("stats")
+@click.argument("namespace", type=namespace_name)
+@json_option
+@url_option
+def measure_namespace(namespace: str, as_json: bool, url: str) -> None:
+    """Show all figures of NAMESPACE: its topics together."""
+    print_figures(ask(url, lambda admin: admin.measure_namespace(namespace)), json=as_json)
+
+
+_TOP: Final[dict[str, Callable[[NamespaceStatistics], Cell]]] = {
+    "NAMESPACE": lambda n: n.namespace,
+    "TOPICS": lambda n: n.topics,
+    "PUBLISHED": lambda n: rate(n.publish_rate),
+    "BYTES IN": lambda n: rate(n.publish_bytes_rate, is_bytes=True),
+    "DELIVERED": lambda n: rate(n.delivery_rate),
+    "BYTES OUT": lambda n: rate(n.delivery_bytes_rate, is_bytes=True),
+    "BACKLOG": lambda n: human_count(n.backlog_messages),
+    "STORED": lambda n: human_bytes(n.stored_bytes),
+}
+
+
+@namespaces.command("top")
+@top_options
+@json_option
+@url_option
+def top(as_json: bool, url: str, **how: Any) -> None:  # Any: the values of top_options
+    """Watch the busiest namespaces, of the first 200 by name; Ctrl-C ends it."""
+
+    async def look(admin: Administration) -> list[NamespaceStatistics]:
+        lines = await admin.list_namespaces(limit=MEASURED_MAX)
+        return await measure_each(lines, lambda line: admin.measure_namespace(line.namespace))
+
+    run_top(url, look, _TOP, lambda n: (n.publish_rate + n.delivery_rate, n.published_messages),
+            json=as_json, **how)  # fmt: skip

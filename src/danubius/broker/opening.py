@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
+from danubius.broker.place import Place
 from danubius.broker.topics import create_missing
 from danubius.errors import (
     DanubiusError,
@@ -20,14 +21,15 @@ from danubius.errors import (
     TopicExists,
 )
 from danubius.model.ids import TopicName, parse_name
-from danubius.publish.core.access import Claim, Granted, Mode, Refused, Waiting
+from danubius.publish.core.access import Granted, Mode, Refused, Waiting
 from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.broker import Broker
-    from danubius.broker.topic import AttachedProducer, Topic
+    from danubius.broker.topic import Topic
+    from danubius.publish.core.access import Claim
     from danubius.publish.core.sequencer import Producer
     from danubius.wire.commands import OpenProducer
 
@@ -38,27 +40,6 @@ _MODES: Final = {
     Access.EXCLUSIVE: Mode.EXCLUSIVE,
     Access.WAIT_FOR_EXCLUSIVE: Mode.WAIT,
 }
-
-
-class Place(Claim):
-    """A claim to a topic, and who is behind it."""
-
-    __slots__ = ("_broker", "holder", "on_granted", "on_refused", "topic")
-
-    def __init__(self, broker: Broker, topic: Topic, name: str, mode: Mode) -> None:
-        super().__init__(name, mode)
-        self._broker = broker
-        self.topic = topic
-        self.holder: AttachedProducer | None = None
-        """None: it is still on its way."""
-        self.on_granted: Callable[[], None]
-        self.on_refused: Callable[[DanubiusError], None]
-
-    def leave(self) -> None:
-        """Give it up; whoever waits for it comes in. Twice is as good as once."""
-        for claim in self._broker.admission.leave(self.topic, self):
-            assert isinstance(claim, Place)
-            self._broker.loop.call_soon(claim.on_granted)
 
 
 class Opening:

@@ -1,6 +1,6 @@
 """A producer on a connection: batches in, offsets out.
 
-Its place on the topic (`opening.Place`) is its from the request on; it is given up with the handle, so vanished clients
+Its place on the topic (`place.Place`) is its from the request on; it is given up with the handle, so vanished clients
 free theirs with their connection. On a topic with limits an answer may wait, so that the producer keeps to the rate.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.broker import Broker
-    from danubius.broker.opening import Place
     from danubius.broker.peer import Peer
+    from danubius.broker.place import Place
     from danubius.broker.topic import Topic, TopicGate
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer

@@ -10,7 +10,7 @@ from danubius.errors import DanubiusError, HandleNotFound
 from danubius.wire.commands import CloseProducer, OpenProducer, Produce
 
 if TYPE_CHECKING:
-    from danubius.broker.opening import Place
+    from danubius.broker.place import Place
     from danubius.broker.session_state import Handler, PayloadHandler, SessionState
     from danubius.publish.core.sequencer import Producer
 

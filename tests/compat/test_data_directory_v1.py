@@ -51,7 +51,9 @@ def attributes(number: int) -> dict[str, str]:
 def unpack(name: str, path: Path) -> dict[str, Any]:
     """Lay the directory out and return what it held."""
     with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
-        for member in archive:  # Python 3.11.2 knows no filter for extractall, later ones ask for one
+        for (
+            member
+        ) in archive:  # Python 3.11.2 knows no filter for extractall, later ones ask for one
             file = archive.extractfile(member)
             if file is not None:
                 target = path / member.name

@@ -146,7 +146,8 @@ def _accept_existing(
     first = partitions_of(broker, known)[0]
     # What was asked for when it was made is accepted after a change by an operator too.
     if not any(same_settings(broker, first.name, one, spec) for one in (known.spec, first.spec)):
-        return TopicExists(f"topic {known.name} exists already with other settings: {known.spec}")
+        told = known.spec.describe()
+        return TopicExists(f"topic {known.name} exists already with other settings: {told}")
     if partitions > known.partitions:
         return TopicExists(
             f"topic {known.name} exists already with {known.partitions} partitions, not {partitions}; "

@@ -167,7 +167,8 @@ def _accept_existing(
     if not exist_ok:
         return TopicExists(f"topic {topic.name} exists already")
     if not same_settings(broker, topic.name, topic.spec, spec):
-        return TopicExists(f"topic {topic.name} exists already with other settings: {topic.spec}")
+        told = topic.spec.describe()
+        return TopicExists(f"topic {topic.name} exists already with other settings: {told}")
     return topic
 
 

@@ -55,6 +55,11 @@ class TopicSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     policies: Policies = Policies()
     """The topic's own layer."""
 
+    def describe(self) -> str:
+        """What differs from the defaults, for a sentence."""
+        told = msgspec.json.encode(self).decode()
+        return "the defaults" if told == "{}" else told
+
     def check(self) -> None:
         self.policies.check()
         if self.retention is None:

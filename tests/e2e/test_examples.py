@@ -70,3 +70,4 @@ def test_block_of_a_concept_runs(broker: BrokerProcess, name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert not done.stderr

@@ -107,9 +107,6 @@ class Policies(
     subscription_consumers_max: int | UnsetType | None = UNSET
     publish_messages_per_s: int | UnsetType | None = UNSET
     publish_bytes_per_s: int | UnsetType | None = UNSET
-    dispatch_messages_per_s: int | UnsetType | None = UNSET
-    """Of each subscription."""
-    dispatch_bytes_per_s: int | UnsetType | None = UNSET
     quota_bytes: int | UnsetType | None = UNSET
     quota_action: QuotaAction | UnsetType | None = UNSET
     auto_create: bool | UnsetType | None = UNSET
@@ -156,8 +153,6 @@ class Effective(msgspec.Struct, frozen=True, gc=False):
     subscription_consumers_max: int = NO_LIMIT
     publish_messages_per_s: int = NO_LIMIT
     publish_bytes_per_s: int = NO_LIMIT
-    dispatch_messages_per_s: int = NO_LIMIT
-    dispatch_bytes_per_s: int = NO_LIMIT
     quota_bytes: int = NO_LIMIT
     quota_action: QuotaAction = QuotaAction.REFUSE
     auto_create: bool = True
@@ -188,8 +183,6 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "subscription_consumers_max": (0, COUNT_MAX),
     "publish_messages_per_s": (0, RATE_MAX),
     "publish_bytes_per_s": (0, RATE_MAX),
-    "dispatch_messages_per_s": (0, RATE_MAX),
-    "dispatch_bytes_per_s": (0, RATE_MAX),
     "quota_bytes": (0, 2**62),
     "auto_partitions": (0, PARTITIONS_MAX),
 }

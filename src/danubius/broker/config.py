@@ -44,8 +44,6 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Whether creating a topic may create its namespace; otherwise NamespaceNotFound."""
     delay_entries_max: Positive = 1_000_000
     """Entries of delayed batches known in memory, 44 bytes each; those due later are looked up again in time."""
-    delay_read_bytes_max: Positive = 32 * MIB
-    """Delayed batches read ahead of their time."""
     transaction_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=64 * MIB)] = 64 * MIB
     """What one transaction may stage: it becomes one journal record, which others wait behind."""
     transactions_bytes_max: Positive = 256 * MIB
@@ -54,5 +52,3 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Open transactions; more are refused with Overloaded."""
     transaction_timeout_max_ms: Positive = 15 * 60 * 1000
     """A transaction is aborted after this long whatever it asked for."""
-    filter_grace_ms: Annotated[int, msgspec.Meta(ge=0)] = 60_000
-    """Messages that no consumer's key filter wants are kept this long after the last one came or went."""

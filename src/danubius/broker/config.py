@@ -43,7 +43,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     auto_create_namespaces: bool = True
     """Whether creating a topic may create its namespace; otherwise NamespaceNotFound."""
     delay_entries_max: Positive = 1_000_000
-    """Entries of delayed batches known in memory, 44 bytes each; those due later are looked up again in time."""
+    """Entries of delayed batches known in memory; those due later are looked up again in time."""
     transaction_bytes_max: Annotated[int, msgspec.Meta(ge=KIB, le=64 * MIB)] = 64 * MIB
     """What one transaction may stage: it becomes one journal record, which others wait behind."""
     transactions_bytes_max: Positive = 256 * MIB

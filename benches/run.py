@@ -80,7 +80,14 @@ def plans(quick: bool, drain_bytes: int) -> list[Plan]:
         plan(4_000_000, None, kind="topics", size=100, topics=10),
         plan(4_000_000, None, kind="topics", size=100, topics=topics),
         Plan(work=Work(kind="drain", url="", topic="", size=1024), ours=drained, theirs=None),
+        Plan(work=_fairness(quick), ours=1, theirs=None),
     ]
+
+
+def _fairness(quick: bool) -> Work:
+    quiet = 50 if quick else 1_000
+    seconds = 1.0 if quick else 15.0
+    return Work(kind="fairness", url="", topic="", topics=quiet, rate=quiet, seconds=seconds)
 
 
 @contextmanager

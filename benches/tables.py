@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from danubius.cli.bench.fairness import ratio
 from danubius.cli.bench.report import label
 from danubius.cli.bench.work import Measurement, Work
 from danubius.cli.output import print_table
@@ -96,6 +97,12 @@ def _cell(measured: Measurement | None) -> str:
     if measured is None:
         return "-"
     doubt = "" if measured.is_exact else " (not exact)"
+    if measured.latency is not None and measured.latency_alone is not None:
+        alone, beside = measured.latency_alone, measured.latency
+        return (
+            f"{beside.p50:.2f} / {beside.p99:.2f} ms, alone {alone.p50:.2f} / {alone.p99:.2f} ms: "
+            f"{ratio(measured):.1f} x{doubt}"
+        )
     if measured.latency is not None:
         return f"{measured.latency.p50:.2f} / {measured.latency.p99:.2f} ms{doubt}"
     if measured.size >= 1000:

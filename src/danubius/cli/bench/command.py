@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from danubius.cli.bench.fairness import SETTLE_S
 from danubius.cli.bench.harness import BenchFailed
-from danubius.cli.bench.report import print_measurements
+from danubius.cli.bench.report import print_fairness, print_measurements
 from danubius.cli.bench.runner import Danubius, measure, median_of
 from danubius.cli.bench.work import DEFAULT_COUNTS, KINDS, SIZE_MIN, Kind, Measurement, Work
 from danubius.cli.broker_process import BrokerProcess
 from danubius.cli.options import byte_count, json_option
 from danubius.cli.options import count as count_of
-from danubius.cli.output import meter, print_json
+from danubius.cli.output import meter, note, print_json
 from danubius.client.options import DurabilityName
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 _FEW_TOPICS = 10
+_MANY_TOPICS = 10_000
+_QUIET_TOPICS = 1_000
 _SEND_TASKS = (1, 100)
 
 
@@ -37,7 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None
     rate: int
     subscriptions: int
-    topics: int
+    topics: int | None
+    seconds: float
     tasks: int | None
     durability: DurabilityName
     repeat: int
@@ -54,10 +58,13 @@ What is measured (producer and consumers are processes of their own, every messa
   drain    a backlog is written, then one consumer reads it all
   topics   publish to 10 topics, then to --topics, in batches of 100
   send     `await producer.send(...)` one at a time, from 1 and from 100 tasks
+  fairness latency of --topics quiet ones at 1 message a second each, alone for
+           --seconds, then for as long beside one topic at full speed
 \b
 Examples:
   danubius bench e2e --size 1024 --count 500k
   danubius bench latency --rate 1000 --durability written --plot latency.svg
+  danubius bench fairness --topics 1000 --seconds 20
   danubius bench all --json > results.jsonl
 """
 )
@@ -92,10 +99,16 @@ Examples:
 @click.option(
     "--topics",
     type=click.IntRange(1),
-    default=10_000,
-    show_default=True,
     metavar="N",
-    help="For topics.",
+    help=f"For topics (default {_MANY_TOPICS:,}) and fairness (default {_QUIET_TOPICS:,}).",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=10.0,
+    show_default=True,
+    metavar="S",
+    help="For fairness: without the busy topic, and again with it.",
 )
 @click.option("--tasks", type=click.IntRange(1), metavar="N", help="For send (default 1 and 100).")
 @click.option(
@@ -140,7 +153,8 @@ def bench(
     count: int | None,
     rate: int,
     subscriptions: int,
-    topics: int,
+    topics: int | None,
+    seconds: float,
     tasks: int | None,
     durability: DurabilityName,
     repeat: int,
@@ -162,6 +176,7 @@ def bench(
         rate=rate,
         subscriptions=subscriptions,
         topics=topics,
+        seconds=seconds,
         tasks=tasks,
         durability=durability,
         repeat=repeat,
@@ -178,6 +193,7 @@ def bench(
             print_json(measurement)
     else:
         print_measurements(measured)
+        print_fairness([each for each in measured if each.kind == "fairness"])
     if plot is not None:
         from danubius.cli.bench.plot import draw
 
@@ -194,11 +210,17 @@ def _works(kind: Kind, settings: Settings) -> list[Work]:
         rate=settings.rate, durability=settings.durability, timeout_s=settings.timeout_s,
         subscriptions=settings.subscriptions if kind == "fanout" else 1,
     )  # fmt: skip
+    many = settings.topics or _MANY_TOPICS
     match kind:
         case "topics":
             return [
                 msgspec.structs.replace(work, topics=topics)
-                for topics in sorted({min(_FEW_TOPICS, settings.topics), settings.topics})
+                for topics in sorted({min(_FEW_TOPICS, many), many})
+            ]
+        case "fairness":
+            topics = settings.topics or _QUIET_TOPICS
+            return [
+                msgspec.structs.replace(work, topics=topics, rate=topics, seconds=settings.seconds)
             ]
         case "send":
             choices = (settings.tasks,) if settings.tasks else _SEND_TASKS
@@ -212,6 +234,11 @@ def _measure_all(system: Danubius, works: list[Work], repeat: int) -> list[Measu
     with meter("measuring", len(works) * repeat) as progress:
         for work in works:
             runs: list[Measurement] = []
+            if work.kind == "fairness":
+                note(
+                    f"fairness: {work.topics:,} quiet topics, {work.seconds:g} s alone and {work.seconds:g} s beside "
+                    f"a busy one, {SETTLE_S:g} s before each to settle"
+                )
             for _ in range(repeat):
                 topic = f"{work.topic}-{uuid.uuid4().hex[:8]}"
                 fresh = msgspec.structs.replace(work, topic=topic, url=system.url)

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 import danubius
+from danubius.cli.bench import fairness
 from danubius.cli.bench.harness import BenchFailed, Phase, run_jobs, worker_command
 from danubius.cli.bench.payloads import expected_checksum
 from danubius.cli.bench.work import Job, Measurement, Work
@@ -48,6 +49,9 @@ class Danubius:
         async def create() -> None:
             async with danubius.connect(work.url) as client:
                 await client.create_topic(work.topic, durability=work.durability)
+                for index in range(work.topics if work.kind == "fairness" else 0):
+                    name = fairness.quiet_topic(work, index)
+                    await client.create_topic(name, durability=work.durability)
 
         if work.kind != "topics":
             run_async(create())
@@ -70,6 +74,8 @@ class Danubius:
         async def delete() -> None:
             async with danubius.connect(work.url) as client:
                 names = [work.topic]
+                if work.kind == "fairness":
+                    names += [fairness.quiet_topic(work, index) for index in range(work.topics)]
                 if work.kind == "topics":
                     names = [f"{work.topic}-{index}" for index in range(work.topics)]
                 for name in names:
@@ -86,18 +92,22 @@ def measure(system: System, work: Work) -> Measurement:
         is_exact = _is_exact(system, work, phase)
     finally:
         system.clean(work)
-    seconds = _seconds(phase)
-    per_s = work.count / seconds
+    if work.kind == "fairness":  # the rate is the busy topic's
+        count, seconds = phase.of("producer")[fairness.BUSY].count, work.seconds + fairness.SETTLE_S
+    else:
+        count, seconds = work.count, _seconds(phase)
+    per_s = count / seconds
     per_topic = None
     if work.kind == "topics" and phase.rss_before_bytes and phase.rss_ready_bytes:
         per_topic = (phase.rss_ready_bytes - phase.rss_before_bytes) / work.topics / 1024
     consumers = phase.of("consumer")
+    has_latency = work.kind in {"latency", "fairness"}
     return Measurement(
         system=system.name,
         kind=work.kind,
         durability=work.durability,
         size=work.size,
-        count=work.count,
+        count=count,
         subscriptions=work.subscriptions,
         topics=work.topics,
         tasks=work.tasks,
@@ -107,8 +117,9 @@ def measure(system: System, work: Work) -> Measurement:
         megabytes_per_s=round(per_s * work.size / _MEGA, 2),
         slowest_per_s=round(per_s, 1),
         fastest_per_s=round(per_s, 1),
-        latency=consumers[0].latency if work.kind == "latency" else None,
+        latency=consumers[0].latency if has_latency else None,
         latency_due=consumers[0].latency_due if work.kind == "latency" else None,
+        latency_alone=consumers[0].latency_alone if has_latency else None,
         cpu_broker_s=phase.cpu_broker_s,
         cpu_producer_s=round(sum(result.cpu_s for result in phase.of("producer")), 2),
         cpu_consumer_s=round(sum(result.cpu_s for result in consumers), 2),
@@ -121,7 +132,9 @@ def measure(system: System, work: Work) -> Measurement:
 def median_of(runs: list[Measurement]) -> Measurement:
     """The run in the middle: by its rate, or by its median latency."""
     assert runs
-    if runs[0].latency is not None:
+    if runs[0].kind == "fairness":
+        keys = [fairness.ratio(run) for run in runs]
+    elif runs[0].latency is not None:
         keys = [run.latency.p50 if run.latency else 0.0 for run in runs]
     else:
         keys = [run.messages_per_s for run in runs]
@@ -137,6 +150,8 @@ def median_of(runs: list[Measurement]) -> Measurement:
 
 
 def _run(system: System, work: Work) -> Phase:
+    if work.kind == "fairness":
+        return run_jobs(system.command(), fairness.jobs(work), system.pid)
     producer = Job(role="producer", index=0, work=work)
     consumers = [
         Job(role="consumer", index=index, work=work) for index in range(_consumer_count(work))
@@ -153,6 +168,8 @@ def _consumer_count(work: Work) -> int:
     match work.kind:
         case "publish" | "topics" | "send":
             return 0
+        case "fairness":
+            return 2
         case "fanout":
             return work.subscriptions
         case "e2e" | "latency" | "drain":
@@ -169,6 +186,8 @@ def _seconds(phase: Phase) -> float:
 
 def _is_exact(system: System, work: Work, phase: Phase) -> bool:
     """Every message came once: by count and sum at each consumer, by count in the store."""
+    if work.kind == "fairness":
+        return fairness.is_exact(work, phase)
     wanted = expected_checksum(work.count)
     arrived = all(
         result.count == work.count and result.checksum == wanted for result in phase.of("consumer")

@@ -8,10 +8,12 @@ import msgspec
 
 from danubius.client.options import DurabilityName
 
-Kind = Literal["publish", "e2e", "latency", "fanout", "drain", "topics", "send"]
+Kind = Literal["publish", "e2e", "latency", "fanout", "drain", "topics", "send", "fairness"]
 Role = Literal["producer", "consumer"]
 
-KINDS: tuple[Kind, ...] = ("publish", "e2e", "latency", "fanout", "drain", "topics", "send")
+KINDS: tuple[Kind, ...] = (
+    "publish", "e2e", "latency", "fanout", "drain", "topics", "send", "fairness",
+)  # fmt: skip
 DEFAULT_COUNTS: dict[Kind, int] = {
     "publish": 2_000_000,
     "e2e": 2_000_000,
@@ -20,6 +22,7 @@ DEFAULT_COUNTS: dict[Kind, int] = {
     "drain": 2_000_000,
     "topics": 4_000_000,
     "send": 20_000,
+    "fairness": 1,
 }
 """Messages a run at 100 B, some seconds of work each on a small machine."""
 
@@ -41,6 +44,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     topics: int = 1
     tasks: int = 1
     """Concurrent senders, for send."""
+    seconds: float = 10.0
+    """For fairness: with the busy topic, and without it."""
     durability: DurabilityName = "synced"
     timeout_s: float = 300.0
 
@@ -78,6 +83,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """From the call of send."""
     latency_due: Latency | None = None
     """From the time the message was due: counts what the producer itself was late."""
+    latency_alone: Latency | None = None
+    """For fairness: while the busy topic was still."""
     error: str | None = None
 
 
@@ -101,6 +108,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     fastest_per_s: float = 0.0
     latency: Latency | None = None
     latency_due: Latency | None = None
+    latency_alone: Latency | None = None
+    """For fairness: without the busy topic; `latency` is beside it."""
     cpu_broker_s: float | None = None
     cpu_producer_s: float = 0.0
     cpu_consumer_s: float = 0.0

@@ -10,6 +10,7 @@ from itertools import count as counter
 from typing import TYPE_CHECKING
 
 import danubius
+from danubius.cli.bench import fairness_worker
 from danubius.cli.bench.payloads import make, make_stamped
 from danubius.cli.bench.side import Side, Sink, serve
 from danubius.cli.event_loop import run_async
@@ -150,6 +151,8 @@ async def _consume_paced(side: Side) -> Result:
 def perform(job: Job) -> Result:
     """Do one job and report."""
     side = Side(job)
+    if job.work.kind == "fairness":
+        return run_async(fairness_worker.job_of(side))
     is_paced = job.work.kind == "latency"
     if job.role == "consumer":
         return run_async(_consume_paced(side) if is_paced else _consume(side))

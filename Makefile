@@ -7,7 +7,7 @@ PYTEST := $(PY) -X dev -m pytest -q
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench fuzz lock clean
+.PHONY: help setup demo test check format docs bench fuzz lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -36,6 +36,9 @@ check: $(STAMP) ## format, lint, types, layers, dependencies, tidiness (seconds)
 
 format: $(STAMP) ## rewrite the code in the house format
 	@$(RUN) ruff format . && ruff check --fix --quiet .
+
+docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md)
+	@$(PY) -m danubius.app.metric_page docs/metrics.md
 
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)

@@ -1,170 +1,270 @@
-"""Metrics, read from the broker's own counters at the moment they are asked for: they cost the data path nothing."""
+"""Metrics, read from the broker's own counters at the moment they are asked for: they cost the data path nothing.
+
+Everything that is told is declared in `metric_catalogue`. The text is written here and not by the Prometheus client,
+which takes ten times as long: a scrape runs on the loop, and messages wait for it.
+"""
 
 from __future__ import annotations
 
+import heapq
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
+
+from danubius.app import metric_catalogue as of
+from danubius.app.loop_lag import BOUNDS_S
+from danubius.broker.admission import Limits
+from danubius.broker.statistics import backlog_of, measure_subscription
+from danubius.broker.targets import Member
+from danubius.ledger.managed import ManagedLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Sequence
 
-    from danubius.broker.broker import Broker
+    from danubius.app.loop_lag import LoopLag
+    from danubius.app.metric_catalogue import Metric
     from danubius.broker.checkpoint import Checkpointer
+    from danubius.broker.node import Node
     from danubius.broker.topic import Topic
     from danubius.edge.binary import BinaryEdge
 
-TOPICS_MAX: Final = 1000
-"""Topics with series of their own; of the rest only totals show, or a scrape of 10,000 topics would stall the loop."""
+_SUMMED: Final = (
+    (of.ACKED, "acked"),
+    (of.REDELIVERED, "redelivered"),
+    (of.NACKED, "nacked"),
+    (of.TIMED_OUT, "timed_out"),
+    (of.DEAD_LETTERED, "dead_lettered"),
+    (of.DISCARDED, "discarded"),
+    (of.EXPIRED, "expired"),
+    (of.FILTERED, "filtered"),
+    (of.QUOTA_DROPPED, "quota_dropped"),
+)
+"""Counters that only subscriptions keep."""
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics:
-    """The registry of one broker."""
+    """What one broker tells."""
 
-    def __init__(self, broker: Broker, edge: BinaryEdge, checkpointer: Checkpointer) -> None:
+    def __init__(
+        self, node: Node, edge: BinaryEdge, checkpointer: Checkpointer, lag: LoopLag
+    ) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(_BrokerCollector(broker, edge, checkpointer))
-
-    def render(self) -> tuple[bytes, str]:
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
-
-
-class _BrokerCollector(Collector):
-    def __init__(self, broker: Broker, edge: BinaryEdge, checkpointer: Checkpointer) -> None:
-        self._broker = broker
+        self._node = node
         self._edge = edge
         self._checkpointer = checkpointer
+        self._lag = lag
+        self._totals = Totals()
 
-    def collect(self) -> Iterator[Metric]:
-        yield from self._traffic()
-        yield from self._storage()
-        topics = list(self._broker.topics.values())[:TOPICS_MAX]
-        yield from _topics(topics)
-        yield from _subscriptions(topics)
+    def render(self) -> tuple[bytes, str]:
+        text = Text()
+        node = self._node
+        self._tell_process(text)
+        self._tell_traffic(text)
+        self._totals.tell(text, node)
+        tell_storage(text, node, self._checkpointer)
+        topics = choose_topics(node)
+        text.add(of.TOPICS_WITHOUT_SERIES, len(node.broker.topics) - len(topics))
+        tell_topics(text, node, topics)
+        tell_subscriptions(text, node, topics)
+        return text.encode() + generate_latest(self._registry), CONTENT_TYPE_LATEST
 
-    def _traffic(self) -> Iterator[Metric]:
-        broker = self._broker
-        yield _counter(
-            "danubius_published_messages", "Messages taken from producers.", broker.messages_in
-        )
-        yield _counter(
-            "danubius_published_bytes", "Bytes of batches taken from producers.", broker.bytes_in
-        )
-        yield _counter(
-            "danubius_delivered_messages",
-            "Messages sent to consumers and readers.",
-            broker.messages_out,
-        )
-        yield _counter(
-            "danubius_delivered_bytes",
-            "Bytes of batches sent to consumers and readers.",
-            broker.bytes_out,
-        )
-        yield _counter(
-            "danubius_dropped_messages",
-            "Messages lost to slow or absent consumers of non-reliable topics, deleted ones included.",
-            broker.messages_dropped,
-        )
-        yield _gauge(
-            "danubius_connections", "Open native connections.", len(self._edge.connections)
-        )
-        yield _counter(
-            "danubius_refused_connections",
-            "Connections ended for breaking the protocol.",
-            self._edge.refusals,
-        )
-        yield _gauge("danubius_topics", "Topics hosted.", len(broker.topics))
+    def _tell_process(self, text: Text) -> None:
+        about = self._node.about
+        text.add_each(of.INFO, [(labels(of.INFO, about.broker_id, about.version), 1)])
+        now_ms = self._node.broker.clock.wall_us() // 1000
+        text.add(of.UPTIME, max(0, now_ms - about.started_ms) / 1000)
+        text.add(of.CONNECTIONS, len(self._edge.connections))
+        text.add(of.REFUSED_CONNECTIONS, self._edge.refusals)
+        histogram = self._lag.histogram
+        text.add_histogram(of.LOOP_LAG, BOUNDS_S, histogram.counts, histogram.sum_s)
 
-    def _storage(self) -> Iterator[Metric]:
-        journal, ledgers = self._broker.journal, self._broker.ledgers
-        yield _gauge(
-            "danubius_journal_queued_bytes",
-            "Bytes on their way to the journal.",
-            journal.queued_bytes,
-        )
-        yield _gauge(
-            "danubius_journal_size_bytes", "Journal since the last checkpoint.", journal.size_bytes
-        )
-        counters = journal.counters
-        yield _counter("danubius_journal_records", "Records journaled.", counters.records)
-        yield _counter("danubius_journal_bytes", "Bytes journaled.", counters.record_bytes)
-        yield _counter("danubius_journal_groups", "Group commits.", counters.groups)
-        yield _counter("danubius_journal_syncs", "fdatasync calls on the journal.", counters.syncs)
-        yield _counter(
-            "danubius_journal_sync_seconds",
-            "Time spent in fdatasync on the journal.",
-            counters.sync_ns / 1e9,
-        )
-        yield _counter("danubius_journal_failures", "Commits that failed.", counters.failures)
-        yield _gauge("danubius_cache_bytes", "Tails of topics in memory.", ledgers.cached_bytes)
-        yield _gauge(
-            "danubius_dirty_bytes", "Committed bytes not yet in ledger files.", ledgers.dirty_bytes
-        )
-        yield _counter(
-            "danubius_checkpoints", "Checkpoints completed.", self._checkpointer.checkpoints
-        )
+    def _tell_traffic(self, text: Text) -> None:
+        broker, transactions = self._node.broker, self._node.transactions
+        text.add(of.PUBLISHED, broker.messages_in)
+        text.add(of.PUBLISHED_BYTES, broker.bytes_in)
+        text.add(of.DELIVERED, broker.messages_out)
+        text.add(of.DELIVERED_BYTES, broker.bytes_out)
+        text.add(of.DROPPED, broker.messages_dropped)
+        text.add(of.TOPICS, len(broker.topics))
+        text.add(of.TRANSACTIONS, len(transactions))
+        text.add(of.TRANSACTION_BYTES, transactions.bytes)
+        text.add(of.COMMITTED, transactions.committed)
+        text.add(of.ABORTED, transactions.aborted)
 
 
-def _topics(topics: list[Topic]) -> Iterable[Metric]:
-    ends = GaugeMetricFamily(
-        "danubius_topic_end_offset", "Offset of the next message.", labels=["topic"]
+class Text:
+    """The exposition format, line by line."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.told: set[str] = set()
+
+    def add(self, metric: Metric, value: float) -> None:
+        self.add_each(metric, [("", value)])
+
+    def add_each(self, metric: Metric, samples: Iterable[tuple[str, float]]) -> None:
+        """One line a sample; `labels` makes what stands before a value."""
+        self._begin(metric)
+        name = metric.name
+        self._lines += [f"{name}{labels} {value}" for labels, value in samples]
+
+    def add_histogram(
+        self, metric: Metric, bounds: Sequence[float], counts: Sequence[int], total: float
+    ) -> None:
+        """`counts` has one more than `bounds`: what is beyond all of them."""
+        self._begin(metric)
+        below = 0
+        for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+            below += count
+            self._lines.append(f'{metric.name}_bucket{{le="{bound}"}} {below}')
+        self._lines += [f"{metric.name}_sum {total}", f"{metric.name}_count {below}"]
+
+    def _begin(self, metric: Metric) -> None:
+        assert metric.name not in self.told
+        self.told.add(metric.name)
+        self._lines.append(f"# HELP {metric.name} {metric.text}")
+        self._lines.append(f"# TYPE {metric.name} {metric.kind}")
+
+    def encode(self) -> bytes:
+        return "\n".join([*self._lines, ""]).encode()
+
+
+def labels(metric: Metric, *values: str) -> str:
+    """What stands between a name and a value."""
+    pairs = zip(metric.labels, values, strict=True)
+    return "{" + ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in pairs) + "}"
+
+
+class Totals:
+    """Sums over all topics and subscriptions, also over those that have no series of their own."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+
+    def tell(self, text: Text, node: Node) -> None:
+        topics = node.broker.topics_by_id.values()
+        members = [Member(topic, one) for topic in topics for one in topic.subscriptions.values()]
+        for metric, field in _SUMMED:
+            self._add_up(text, metric, sum(getattr(one.subscription, field) for one in members))
+        gates = [topic.gate for topic in topics if isinstance(topic.gate, Limits)]
+        self._add_up(text, of.THROTTLED, sum(gate.throttled_batches for gate in gates))
+        self._add_up(text, of.REFUSED, sum(gate.refused_batches for gate in gates))
+        pumps = [one.subscription.pump for one in members if one.subscription.pump is not None]
+        text.add(of.PRODUCERS, sum(len(topic.attached) for topic in topics))
+        text.add(of.SUBSCRIPTIONS, len(members))
+        text.add(of.BLOCKED, sum(pump.core.is_blocked for pump in pumps))
+        text.add(of.CONSUMERS, sum(len(one.subscription.consumers) for one in members))
+        text.add(of.BACKLOG, sum(map(backlog_of, members)))
+        text.add(of.UNACKED, sum(pump.unacked for pump in pumps))
+        text.add(of.DELAYED, node.delays.messages)
+        text.add(of.STORED, sum(topic.stored_bytes for topic in topics))
+        logs = [topic.log for topic in topics]
+        text.add(of.LEDGERS, sum(len(o.ledgers) for o in logs if isinstance(o, ManagedLedger)))
+
+    def _add_up(self, text: Text, metric: Metric, live: int) -> None:
+        """A counter must not fall when what it was summed over is deleted."""
+        name = metric.name
+        fall = self._last.get(name, 0) - live
+        if fall > 0:
+            self._gone[name] = self._gone.get(name, 0) + fall
+        self._last[name] = live
+        text.add(metric, live + self._gone.get(name, 0))
+
+
+def tell_storage(text: Text, node: Node, checkpointer: Checkpointer) -> None:
+    broker = node.broker
+    journal, ledgers, counters = broker.journal, broker.ledgers, broker.journal.counters
+    text.add(of.JOURNAL_QUEUED, journal.queued_bytes)
+    text.add(of.JOURNAL_SIZE, journal.size_bytes)
+    text.add(of.JOURNAL_RECORDS, counters.records)
+    text.add(of.JOURNAL_BYTES, counters.record_bytes)
+    text.add(of.JOURNAL_GROUPS, counters.groups)
+    text.add(of.JOURNAL_SYNCS, counters.syncs)
+    text.add(of.JOURNAL_SYNC_SECONDS, counters.sync_ns / 1e9)
+    text.add(of.JOURNAL_FAILURES, counters.failures)
+    parts = (("journal", broker.journal_failure), ("ledgers", ledgers.failure))
+    text.add_each(
+        of.STORAGE_FAILING,
+        [(labels(of.STORAGE_FAILING, part), int(error is not None)) for part, error in parts],
     )
-    sizes = GaugeMetricFamily("danubius_topic_stored_bytes", "Bytes stored.", labels=["topic"])
-    producers = GaugeMetricFamily(
-        "danubius_topic_producers", "Producers attached.", labels=["topic"]
+    text.add(of.CONGESTED, int(journal.is_congested or ledgers.is_congested))
+    text.add(of.CACHE, ledgers.cached_bytes)
+    text.add(of.DIRTY, ledgers.dirty_bytes)
+    text.add(of.CHECKPOINTS, checkpointer.checkpoints)
+    text.add(of.CHECKPOINT_FAILURES, checkpointer.failures)
+    text.add(of.CHECKPOINT_AGE, checkpointer.age_s)
+
+
+def choose_topics(node: Node) -> list[Topic]:
+    """Those that get series: all, or the busiest; of still ones those that hold the most."""
+    topics = list(node.broker.topics.values())
+    if len(topics) <= of.TOPICS_MAX:
+        return topics
+    rates = node.rates
+
+    def rank(topic: Topic) -> tuple[float, int]:
+        messages_in, _, messages_out, _ = rates.of(topic, 4)
+        return messages_in + messages_out, topic.stored_bytes
+
+    return heapq.nlargest(of.TOPICS_MAX, topics, rank)
+
+
+def tell_topics(text: Text, node: Node, topics: list[Topic]) -> None:
+    heads = [(labels(of.TOPIC_END, topic.name), topic) for topic in topics]
+    text.add_each(of.TOPIC_END, [(head, topic.log.end_offset) for head, topic in heads])
+    text.add_each(of.TOPIC_STORED, [(head, topic.stored_bytes) for head, topic in heads])
+    text.add_each(of.TOPIC_PRODUCERS, [(head, len(topic.attached)) for head, topic in heads])
+    text.add_each(of.TOPIC_PUBLISHED, [(head, topic.pipeline.messages_in) for head, topic in heads])
+    text.add_each(
+        of.TOPIC_PUBLISHED_BYTES, [(head, topic.pipeline.bytes_in) for head, topic in heads]
     )
+    pending = node.delays.pending
+    text.add_each(of.TOPIC_DELAYED, [(head, pending(topic)) for head, topic in heads])
+    gates = [(head, topic.gate) for head, topic in heads if isinstance(topic.gate, Limits)]
+    text.add_each(of.TOPIC_THROTTLED, [(head, gate.throttled_batches) for head, gate in gates])
+    text.add_each(of.TOPIC_REFUSED, [(head, gate.refused_batches) for head, gate in gates])
     # Subscriptions of a non-reliable topic come and go with their series; what was lost stays here.
-    dropped = CounterMetricFamily(
-        "danubius_topic_dropped_messages",
-        "Messages lost to slow or absent consumers of non-reliable topics.",
-        labels=["topic"],
+    text.add_each(
+        of.TOPIC_DROPPED, [(head, topic.dropped) for head, topic in heads if not topic.is_reliable]
     )
-    for topic in topics:
-        ends.add_metric([topic.name], topic.log.end_offset)
-        sizes.add_metric([topic.name], topic.stored_bytes)
-        producers.add_metric([topic.name], len(topic.attached))
-        if not topic.is_reliable:
-            dropped.add_metric([topic.name], topic.dropped)
-    return ends, sizes, producers, dropped
 
 
-def _subscriptions(topics: list[Topic]) -> Iterable[Metric]:
-    labels = ["topic", "subscription"]
-    backlog = GaugeMetricFamily(
-        "danubius_subscription_backlog_messages", "Messages not acknowledged.", labels=labels
-    )
-    unacked = GaugeMetricFamily(
-        "danubius_subscription_unacked_messages",
-        "Messages delivered and not acknowledged.",
-        labels=labels,
-    )
-    consumers = GaugeMetricFamily(
-        "danubius_subscription_consumers", "Consumers attached.", labels=labels
-    )
-    dropped = CounterMetricFamily(
-        "danubius_subscription_dropped_messages",
-        "Messages lost to slow or absent consumers.",
-        labels=labels,
-    )
-    for topic in topics:
-        for subscription in topic.subscriptions.values():
-            names = [topic.name, subscription.name]
-            backlog.add_metric(names, subscription.cursor.backlog(topic.log.end_offset))
-            unacked.add_metric(names, subscription.pump.unacked if subscription.pump else 0)
-            consumers.add_metric(names, len(subscription.consumers))
-            dropped.add_metric(names, subscription.dropped)
-    return backlog, unacked, consumers, dropped
+def tell_subscriptions(text: Text, node: Node, topics: list[Topic]) -> None:
+    members = [Member(topic, one) for topic in topics for one in topic.subscriptions.values()]
+    if len(members) > of.SUBSCRIPTIONS_MAX:
+        ranked = [(backlog_of(member), at) for at, member in enumerate(members)]
+        chosen = heapq.nlargest(of.SUBSCRIPTIONS_MAX, ranked, itemgetter(0))
+        members = [members[at] for _, at in chosen]
+    all_figures = [
+        (
+            labels(of.SUB_BACKLOG, topic.name, one.name),
+            measure_subscription(node, Member(topic, one)),
+        )
+        for topic, one in members
+    ]
+    for metric, field in _OF_SUBSCRIPTIONS:
+        text.add_each(metric, [(head, int(getattr(one, field))) for head, one in all_figures])
+    text.add_each(of.SUB_BACKLOG_AGE, [(head, one.backlog_age_s) for head, one in all_figures])
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
+_OF_SUBSCRIPTIONS: Final = (
+    (of.SUB_BACKLOG, "backlog_messages"),
+    (of.SUB_BACKLOG_BYTES, "backlog_bytes"),
+    (of.SUB_UNACKED, "unacked_messages"),
+    (of.SUB_WAITING, "waiting_messages"),
+    (of.SUB_BLOCKED, "is_blocked"),
+    (of.SUB_CONSUMERS, "consumers"),
+    (of.SUB_DELIVERED, "delivered_messages"),
+    (of.SUB_REDELIVERED, "redelivered_messages"),
+    (of.SUB_ACKED, "acked_messages"),
+    (of.SUB_DEAD_LETTERED, "dead_lettered_messages"),
+    (of.SUB_DROPPED, "dropped_slow_messages"),
+)
+"""What of a subscription's figures is told."""

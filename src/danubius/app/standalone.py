@@ -9,6 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from danubius.app.journal_probe import JournalProbe
+from danubius.app.loop_lag import LoopLag
 from danubius.app.metrics import Metrics
 from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.broker.broker import Broker
@@ -132,7 +133,10 @@ class Standalone:
         self.edge = BinaryEdge(self._node, loop, self._directory.broker_id)
         self.port = await self.edge.open(options.host, options.port, _dialable(options.host))
         self._introduce()
-        metrics = Metrics(self.broker, self.edge, self._checkpointer)
+        lag = LoopLag(loop)
+        lag.start()
+        self._running.callback(lag.stop)
+        metrics = Metrics(self._node, self.edge, self._checkpointer, lag)
         app = build_app(HealthReport(self._problems, self._facts), metrics.render)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()

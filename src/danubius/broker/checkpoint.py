@@ -65,7 +65,14 @@ class Checkpointer:
         self._last_position = 0
         self._last_ns = 0
         self._trimmed_position = 0
+        # Since the start of the broker.
         self.checkpoints = 0
+        self.failures = 0
+
+    @property
+    def age_s(self) -> float:
+        """Since the last one, or the start."""
+        return max(0, self._broker.clock.monotonic_ns() - self._last_ns) / 1e9
 
     def start(self, recovered_position: int) -> None:
         """Begin ticking; `recovered_position` is that of the snapshot the broker started from."""
@@ -135,6 +142,7 @@ class Checkpointer:
             # The journal is closed; what could be trimmed will be after the next start.
             return
         if isinstance(outcome, DanubiusError):
+            self.failures += 1
             self._retry_tick = self._ticks + RETRY_TICKS
             log.warning("checkpoint failed, will be tried again", extra={"error": str(outcome)})
             return

@@ -97,6 +97,11 @@ class Delays:
         return 0 if source is None else source.bytes
 
     @property
+    def messages(self) -> int:
+        """How many messages of all topics wait for their time."""
+        return sum(source.messages for source in self._logs.values())
+
+    @property
     def held(self) -> int:
         """How many keys are in memory, of all delay logs."""
         return sum(len(source.index) for source in self._logs.values())

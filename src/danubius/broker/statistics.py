@@ -268,6 +268,8 @@ def measure_broker(node: Node) -> BrokerStatistics:
         consumers=sum(len(s.consumers) for topic in topics for s in topic.subscriptions.values()),
         transactions=len(node.transactions),
         transaction_bytes=node.transactions.bytes,
+        delayed_messages=node.delays.messages,
+        journal_bytes=broker.journal.size_bytes,
         stored_bytes=sum(topic.stored_bytes for topic in topics),
         publish_queue_bytes=broker.journal.queued_bytes,
         published_messages=broker.messages_in,

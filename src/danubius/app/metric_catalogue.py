@@ -1,0 +1,347 @@
+"""Every metric the broker has, as data: what is not declared here cannot be told, and docs/metrics.md is made of it.
+
+A declared metric is always told, with or without series: who asks for a name that exists gets an answer. Names follow
+Prometheus: the unit is the last word, a counter ends in `_total`. Names are never reused for another meaning.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+TOPICS_MAX: Final = 1000
+"""Topics with series of their own; of the rest only totals show, or a scrape of 10,000 topics would stall the loop."""
+SUBSCRIPTIONS_MAX: Final = 1000
+"""Subscriptions with series of their own."""
+
+
+class Kind(enum.StrEnum):
+    """How Prometheus takes it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One declared metric."""
+
+    name: str
+    """As it is scraped."""
+    kind: Kind
+    unit: str
+    text: str
+    """What it means, as a sentence."""
+    labels: tuple[str, ...] = ()
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Metrics that belong on one part of the page."""
+
+    title: str
+    text: str
+    metrics: tuple[Metric, ...]
+
+
+def _counter(name: str, unit: str, text: str, *labels: str) -> Metric:
+    return Metric(f"danubius_{name}_total", Kind.COUNTER, unit, text, labels)
+
+
+def _gauge(name: str, unit: str, text: str, *labels: str) -> Metric:
+    return Metric(f"danubius_{name}", Kind.GAUGE, unit, text, labels)
+
+
+_SUBSCRIPTION: Final = ("topic", "subscription")
+
+# ---------------------------------------------------------------- the process
+
+INFO = _gauge("info", "", "Always 1; who it is stands in the labels.", "broker", "version")
+UPTIME = _gauge("uptime_seconds", "seconds", "Time since the broker was ready.")
+LOOP_LAG = Metric(
+    "danubius_loop_lag_seconds",
+    Kind.HISTOGRAM,
+    "seconds",
+    "How late the event loop got to a timer, looked at ten times a second: everyone waits at least this long.",
+)
+CONNECTIONS = _gauge("connections", "connections", "Open native connections.")
+REFUSED_CONNECTIONS = _counter(
+    "refused_connections",
+    "connections",
+    "Connections ended for breaking the protocol, or because there were too many.",
+)
+
+# ---------------------------------------------------------------- traffic
+
+PUBLISHED = _counter("published_messages", "messages", "Messages taken from producers.")
+PUBLISHED_BYTES = _counter("published_bytes", "bytes", "Bytes of batches taken from producers.")
+DELIVERED = _counter(
+    "delivered_messages",
+    "messages",
+    "Messages sent to consumers and readers, redeliveries included.",
+)
+DELIVERED_BYTES = _counter(
+    "delivered_bytes", "bytes", "Bytes of batches sent to consumers and readers."
+)
+ACKED = _counter("acked_messages", "messages", "Messages acknowledged by consumers.")
+REDELIVERED = _counter(
+    "redelivered_messages",
+    "messages",
+    "Messages sent to consumers once more; part of those delivered.",
+)
+NACKED = _counter("nacked_messages", "messages", "Messages that consumers gave back.")
+TIMED_OUT = _counter(
+    "timed_out_messages",
+    "messages",
+    "Messages taken back because their acknowledgement did not come in time.",
+)
+DEAD_LETTERED = _counter(
+    "dead_lettered_messages", "messages", "Messages moved to dead-letter topics."
+)
+DISCARDED = _counter(
+    "discarded_messages",
+    "messages",
+    "Messages that failed too often and were dropped, as their failure policy says.",
+)
+EXPIRED = _counter(
+    "expired_messages", "messages", "Messages passed over because their time to live was over."
+)
+FILTERED = _counter(
+    "filtered_messages",
+    "messages",
+    "Messages passed over because no consumer's key filter wanted them.",
+)
+DROPPED = _counter(
+    "dropped_messages",
+    "messages",
+    "Messages lost to slow or absent consumers of non-reliable topics, deleted ones included.",
+)
+QUOTA_DROPPED = _counter(
+    "quota_dropped_messages",
+    "messages",
+    "Messages deleted before they were acknowledged, to stay within a quota; once for each subscription.",
+)
+THROTTLED = _counter(
+    "throttled_batches",
+    "batches",
+    "Batches whose answer was held back, or that were sent back to wait, because of a publish rate.",
+)
+REFUSED = _counter(
+    "refused_batches", "batches", "Batches refused because of a quota or a message's size."
+)
+
+# ---------------------------------------------------------------- what there is
+
+TOPICS = _gauge("topics", "topics", "Topics hosted, each partition being one.")
+TOPICS_WITHOUT_SERIES = _gauge(
+    "topics_without_series",
+    "topics",
+    "Topics that show in totals only, because there are too many.",
+)
+PRODUCERS = _gauge("producers", "producers", "Producers attached.")
+SUBSCRIPTIONS = _gauge("subscriptions", "subscriptions", "Subscriptions of all topics.")
+BLOCKED = _gauge(
+    "blocked_subscriptions",
+    "subscriptions",
+    "Subscriptions whose delivery stands still because a message failed too often.",
+)
+CONSUMERS = _gauge("consumers", "consumers", "Consumers attached.")
+BACKLOG = _gauge(
+    "backlog_messages", "messages", "Messages not acknowledged, summed over all subscriptions."
+)
+UNACKED = _gauge("unacked_messages", "messages", "Messages delivered and not acknowledged.")
+DELAYED = _gauge("delayed_messages", "messages", "Messages that wait for their time.")
+TRANSACTIONS = _gauge("transactions", "transactions", "Transactions open.")
+TRANSACTION_BYTES = _gauge("transaction_bytes", "bytes", "Memory of what open transactions stage.")
+COMMITTED = _counter("committed_transactions", "transactions", "Transactions committed.")
+ABORTED = _counter(
+    "aborted_transactions", "transactions", "Transactions that ended without a commit."
+)
+
+# ---------------------------------------------------------------- storage
+
+JOURNAL_QUEUED = _gauge("journal_queued_bytes", "bytes", "Bytes on their way to the journal.")
+JOURNAL_SIZE = _gauge("journal_size_bytes", "bytes", "Journal since the last checkpoint.")
+JOURNAL_RECORDS = _counter("journal_records", "records", "Records journaled.")
+JOURNAL_BYTES = _counter("journal_bytes", "bytes", "Bytes journaled.")
+JOURNAL_GROUPS = _counter("journal_groups", "groups", "Group commits.")
+JOURNAL_SYNCS = _counter("journal_syncs", "calls", "fdatasync calls on the journal.")
+JOURNAL_SYNC_SECONDS = _counter(
+    "journal_sync_seconds", "seconds", "Time spent in fdatasync on the journal."
+)
+JOURNAL_FAILURES = _counter("journal_failures", "commits", "Commits of the journal that failed.")
+STORAGE_FAILING = _gauge(
+    "storage_failing",
+    "0 or 1",
+    "1 while the part cannot write: publishing to reliable topics fails until it is 0 again.",
+    "part",
+)
+CONGESTED = _gauge(
+    "publish_congested",
+    "0 or 1",
+    "1 while publishers are held back because the disk does not keep up.",
+)
+CACHE = _gauge("cache_bytes", "bytes", "Tails of topics in memory.")
+DIRTY = _gauge("dirty_bytes", "bytes", "Committed bytes not yet in ledger files.")
+STORED = _gauge("stored_bytes", "bytes", "Bytes in ledgers of all topics.")
+LEDGERS = _gauge("ledgers", "ledgers", "Ledgers of all topics.")
+CHECKPOINTS = _counter("checkpoints", "checkpoints", "Checkpoints completed.")
+CHECKPOINT_FAILURES = _counter(
+    "checkpoint_failures", "checkpoints", "Checkpoints that failed; each is tried again."
+)
+CHECKPOINT_AGE = _gauge(
+    "checkpoint_age_seconds",
+    "seconds",
+    "Time since the last checkpoint, or the start. It grows while nothing is written, too.",
+)
+
+# ---------------------------------------------------------------- topics
+
+TOPIC_END = _gauge("topic_end_offset", "offset", "Offset of the next message.", "topic")
+TOPIC_STORED = _gauge("topic_stored_bytes", "bytes", "Bytes stored.", "topic")
+TOPIC_PRODUCERS = _gauge("topic_producers", "producers", "Producers attached.", "topic")
+TOPIC_PUBLISHED = _counter(
+    "topic_published_messages",
+    "messages",
+    "Messages stored, or handed on by a non-reliable topic.",
+    "topic",
+)
+TOPIC_PUBLISHED_BYTES = _counter(
+    "topic_published_bytes", "bytes", "Bytes of their batches.", "topic"
+)
+TOPIC_DELAYED = _gauge(
+    "topic_delayed_messages", "messages", "Messages that wait for their time.", "topic"
+)
+TOPIC_THROTTLED = _counter(
+    "topic_throttled_batches", "batches", "Batches that a publish rate held back.", "topic"
+)
+TOPIC_REFUSED = _counter(
+    "topic_refused_batches", "batches", "Batches refused for a quota or a message's size.", "topic"
+)
+TOPIC_DROPPED = _counter(
+    "topic_dropped_messages",
+    "messages",
+    "Messages lost to slow or absent consumers; of non-reliable topics only.",
+    "topic",
+)
+
+# ---------------------------------------------------------------- subscriptions
+
+SUB_BACKLOG = _gauge(
+    "subscription_backlog_messages", "messages", "Messages not acknowledged.", *_SUBSCRIPTION
+)
+SUB_BACKLOG_BYTES = _gauge(
+    "subscription_backlog_bytes",
+    "bytes",
+    "Bytes of what is not acknowledged, estimated from whole ledgers.",
+    *_SUBSCRIPTION,
+)
+SUB_BACKLOG_AGE = _gauge(
+    "subscription_backlog_age_seconds",
+    "seconds",
+    "Age of the oldest message that is not acknowledged; 0 without a backlog.",
+    *_SUBSCRIPTION,
+)
+SUB_UNACKED = _gauge(
+    "subscription_unacked_messages",
+    "messages",
+    "Messages delivered and not acknowledged.",
+    *_SUBSCRIPTION,
+)
+SUB_WAITING = _gauge(
+    "subscription_waiting_messages",
+    "messages",
+    "Messages that wait to be delivered again.",
+    *_SUBSCRIPTION,
+)
+SUB_BLOCKED = _gauge(
+    "subscription_blocked",
+    "0 or 1",
+    "1 while delivery stands still because a message failed too often.",
+    *_SUBSCRIPTION,
+)
+SUB_CONSUMERS = _gauge("subscription_consumers", "consumers", "Consumers attached.", *_SUBSCRIPTION)
+SUB_DELIVERED = _counter(
+    "subscription_delivered_messages",
+    "messages",
+    "Messages sent to consumers, redeliveries included.",
+    *_SUBSCRIPTION,
+)
+SUB_REDELIVERED = _counter(
+    "subscription_redelivered_messages",
+    "messages",
+    "Messages sent to consumers once more.",
+    *_SUBSCRIPTION,
+)
+SUB_ACKED = _counter(
+    "subscription_acked_messages", "messages", "Messages acknowledged.", *_SUBSCRIPTION
+)
+SUB_DEAD_LETTERED = _counter(
+    "subscription_dead_lettered_messages",
+    "messages",
+    "Messages moved to the dead-letter topic.",
+    *_SUBSCRIPTION,
+)
+SUB_DROPPED = _counter(
+    "subscription_dropped_messages",
+    "messages",
+    "Messages of a non-reliable topic lost to slow consumers.",
+    *_SUBSCRIPTION,
+)
+
+CATALOGUE: Final = (
+    Group(
+        "The process",
+        "",
+        (INFO, UPTIME, LOOP_LAG, CONNECTIONS, REFUSED_CONNECTIONS),
+    ),
+    Group(
+        "Traffic",
+        "Of the whole broker since it started; deleted topics and subscriptions stay counted.",
+        (
+            PUBLISHED, PUBLISHED_BYTES, DELIVERED, DELIVERED_BYTES, ACKED, REDELIVERED, NACKED, TIMED_OUT,
+            DEAD_LETTERED, DISCARDED, EXPIRED, FILTERED, DROPPED, QUOTA_DROPPED, THROTTLED, REFUSED,
+        ),
+    ),
+    Group(
+        "What there is",
+        "Of the whole broker, now.",
+        (
+            TOPICS, TOPICS_WITHOUT_SERIES, PRODUCERS, SUBSCRIPTIONS, BLOCKED, CONSUMERS, BACKLOG, UNACKED, DELAYED,
+            TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED,
+        ),
+    ),
+    Group(
+        "Storage",
+        "",
+        (
+            JOURNAL_QUEUED, JOURNAL_SIZE, JOURNAL_RECORDS, JOURNAL_BYTES, JOURNAL_GROUPS, JOURNAL_SYNCS,
+            JOURNAL_SYNC_SECONDS, JOURNAL_FAILURES, STORAGE_FAILING, CONGESTED, CACHE, DIRTY, STORED, LEDGERS,
+            CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE,
+        ),
+    ),
+    Group(
+        "Topics",
+        f"At most {TOPICS_MAX:,} topics have series: all of them, or else those with the most messages published and "
+        "delivered per second. A partition is a topic.",
+        (
+            TOPIC_END, TOPIC_STORED, TOPIC_PRODUCERS, TOPIC_PUBLISHED, TOPIC_PUBLISHED_BYTES, TOPIC_DELAYED,
+            TOPIC_THROTTLED, TOPIC_REFUSED, TOPIC_DROPPED,
+        ),
+    ),
+    Group(
+        "Subscriptions",
+        f"At most {SUBSCRIPTIONS_MAX:,} subscriptions have series: all those of the topics that have some, or else the "
+        "ones with the largest backlogs.",
+        (
+            SUB_BACKLOG, SUB_BACKLOG_BYTES, SUB_BACKLOG_AGE, SUB_UNACKED, SUB_WAITING, SUB_BLOCKED, SUB_CONSUMERS,
+            SUB_DELIVERED, SUB_REDELIVERED, SUB_ACKED, SUB_DEAD_LETTERED, SUB_DROPPED,
+        ),
+    ),
+)  # fmt: skip
+"""All of them, in the order of the page."""
+
+
+def all_metrics() -> list[Metric]:
+    return [metric for group in CATALOGUE for metric in group.metrics]

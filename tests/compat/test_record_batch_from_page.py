@@ -16,7 +16,7 @@ import zstandard
 FOLDER = Path(__file__).parent / "record-batch-v1"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 LZ4: Any = lz4.block
-KEYS, KEY_NULLS, TIMES, ATTRIBUTES, SPARSE = 1, 2, 4, 8, 16
+KEYS, KEY_NULLS, TIMES, ATTRIBUTES, SPARSE, EXPIRES, CHUNK = 1, 2, 4, 8, 16, 32, 64
 
 
 def crc32c(data: bytes) -> int:
@@ -82,6 +82,13 @@ def read(batch: bytes) -> dict[str, Any]:
         "payloads": [value.hex() for value in reader.values(count)],
         **read_optional(reader, flags, count, field(56, 8, signed=True)),
     }
+    if flags & EXPIRES:
+        assert codec == 0
+        found["expires_us"] = reader.numbers(1, 8, signed=True)[0]
+        assert found["expires_us"] == field(len(batch) - 8, 8, signed=True)
+    if flags & CHUNK:
+        assert count == 1
+        found["is_chunk"] = True
     found["offsets"] = [field(8, 8) + delta for delta in found.pop("deltas")]
     assert reader.at == len(reader.data)
     assert field(56, 8, signed=True) == found["publish_times_us"][0]

@@ -40,7 +40,7 @@ def test_the_frozen_batches_cover_every_codec_and_column() -> None:
     flags = 0
     for header in headers:
         flags |= header.flags
-    assert flags == 0b11111
+    assert flags == 0b1111111
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,6 +55,8 @@ def test_a_frozen_batch_decodes_to_what_it_held(name: str) -> None:
     assert list(batch.publish_times_us()) == told["publish_times_us"]
     assert list(batch.offsets()) == told["offsets"]
     assert batch.header.epoch == told["epoch"]
+    assert batch.expires_us == told.get("expires_us")
+    assert batch.is_chunk == told.get("is_chunk", False)
     assert [getattr(batch.header, field) for field in PRODUCER_FIELDS] == [
         told[field] for field in PRODUCER_FIELDS
     ]
@@ -73,6 +75,8 @@ def test_encoding_still_gives_the_frozen_bytes(name: str) -> None:
         publish_time_us=[told["publish_times_us"][row or 0] for row in rows],
         keys=[None if row is None else told["keys"][row] for row in rows],
         attributes=[None if row is None else told["attributes"][row] for row in rows],
+        expires_us=told.get("expires_us"),
+        is_chunk=told.get("is_chunk", False),
         **{field: told[field] for field in PRODUCER_FIELDS},
     )
     stamp(batch, first, told["epoch"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from danubius.record.batch import HEADER_BYTES, Codec, RecordBatch, check_batch, read_header, stamp
 from danubius.record.encode import encode, encode_one, from_arrow
+from danubius.record.header import read_expiry
 from danubius.record.key_hash import key_hash
 from danubius.record.scan import iter_batches, scan
 
@@ -131,6 +132,38 @@ def test_any_selection_of_a_selection_keeps_its_records(
         assert_sound(part, records, offsets)
         is_run = offsets[-1] - offsets[0] == len(offsets) - 1
         assert part.is_sparse != is_run
+
+
+@given(
+    records=RECORDS,
+    codec=CODEC,
+    expires_us=st.integers(-(2**63), 2**63 - 1),
+    data=st.data(),
+)
+def test_the_expiry_goes_with_every_part(
+    records: list[Record], codec: Codec, expires_us: int, data: st.DataObject
+) -> None:
+    batch = encode(
+        [record.payload for record in records],
+        publish_time_us=[record.time_us for record in records],
+        keys=[record.key for record in records],
+        attributes=[record.attributes for record in records],
+        codec=codec,
+        expires_us=expires_us,
+    )
+    header = check_batch(batch)
+    assert header.codec == Codec.NONE
+    assert read_expiry(batch, header) == expires_us
+    assert read_expiry(b"xyz" + batch, header, 3) == expires_us
+    part = RecordBatch.parse(batch)
+    offsets = list(range(len(records)))
+    for _ in range(2):
+        indexes = sorted(data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1)))
+        part = part.select(indexes)
+        records = [records[index] for index in indexes]
+        offsets = [offsets[index] for index in indexes]
+        assert part.expires_us == expires_us
+        assert_sound(part, records, offsets)
 
 
 @given(records=RECORDS, codec=CODEC, data=st.data())

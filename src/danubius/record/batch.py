@@ -29,7 +29,9 @@ from danubius.record.compression import decompress
 from danubius.record.cut import Rows, cut_rows, cut_run
 from danubius.record.header import (
     CHECKED_FROM,
+    CHUNK,
     CONTROL,
+    EXPIRES,
     HEADER_BYTES,
     INT64_MAX,
     KEYS,
@@ -38,6 +40,7 @@ from danubius.record.header import (
     Flag,
     Header,
     check_fields,
+    read_expiry,
     read_header,
     stamp,
 )
@@ -196,6 +199,16 @@ class RecordBatch:
     @property
     def has_attributes(self) -> bool:
         return self.header.flags & Flag.ATTRIBUTES != 0
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether it is a piece of a larger message."""
+        return self.header.flags & CHUNK != 0
+
+    @property
+    def expires_us(self) -> int | None:
+        """When its messages expire, in microseconds since 1970; None: by their topic's rule only."""
+        return read_expiry(self.buffer, self.header) if self.header.flags & EXPIRES else None
 
     def payloads(self) -> list[bytes]:
         """Every payload. The list is kept and handed out again: do not change it."""

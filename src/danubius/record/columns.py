@@ -18,6 +18,7 @@ import msgspec
 from danubius.errors import InvalidBatch
 from danubius.record.header import (
     ATTRIBUTES,
+    EXPIRES,
     KEY_NULLS,
     KEYS,
     SPARSE,
@@ -55,6 +56,7 @@ class Columns(msgspec.Struct, frozen=True, gc=False):
     names: Values | None = None
     values: Values | None = None
     deltas_at: int | None = None
+    expiry_at: int | None = None
 
 
 def find_columns(body: memoryview, count: int, flags: int) -> Columns:
@@ -63,7 +65,7 @@ def find_columns(body: memoryview, count: int, flags: int) -> Columns:
     end = padded(payload.data_at + payload.data_bytes)
     columns = Columns(payload)
     # Most batches carry payloads only.
-    if flags & (KEYS | TIMES | ATTRIBUTES | SPARSE):
+    if flags & (KEYS | TIMES | ATTRIBUTES | SPARSE | EXPIRES):
         columns, end = _find_optional(body, end, payload, flags)
     if end != len(body):
         raise InvalidBatch(f"the columns take {end} bytes, but the body has {len(body)}")
@@ -72,7 +74,7 @@ def find_columns(body: memoryview, count: int, flags: int) -> Columns:
 
 def _find_optional(body: memoryview, at: int, payload: Values, flags: int) -> tuple[Columns, int]:
     count = payload.count
-    key = key_validity_at = key_hash_at = times_at = deltas_at = None
+    key = key_validity_at = key_hash_at = times_at = deltas_at = expiry_at = None
     map_offsets_at = names = values = None
     if flags & KEYS:
         if flags & KEY_NULLS:
@@ -93,6 +95,8 @@ def _find_optional(body: memoryview, at: int, payload: Values, flags: int) -> tu
     if flags & SPARSE:
         deltas_at, at = at, _skip(body, at, 4 * count, "offset delta")
         _check_deltas(body, deltas_at, count)
+    if flags & EXPIRES:
+        expiry_at, at = at, _skip(body, at, 8, "expiry")
     columns = Columns(
         payload,
         key,
@@ -103,6 +107,7 @@ def _find_optional(body: memoryview, at: int, payload: Values, flags: int) -> tu
         names,
         values,
         deltas_at,
+        expiry_at,
     )
     return columns, at
 

@@ -98,6 +98,7 @@ def cut_run(header: Header, body: memoryview, columns: Columns, start: int, stop
     if columns.deltas_at is not None:
         deltas = body[columns.deltas_at : columns.deltas_at + 4 * header.count].cast("i")
         _add_deltas(part, deltas[start:stop].tolist())
+    _copy_expiry(part, body, columns)
     return part.seal(header, stop - start)
 
 
@@ -127,7 +128,14 @@ def cut_rows(header: Header, body: memoryview, columns: Columns, rows: Rows) -> 
     if columns.deltas_at is not None:
         deltas = body[columns.deltas_at : columns.deltas_at + 4 * count].cast("i")
     _add_deltas(part, list(pick(deltas)))
+    _copy_expiry(part, body, columns)
     return part.seal(header, len(indexes))
+
+
+def _copy_expiry(part: _Part, body: memoryview, columns: Columns) -> None:
+    """The last buffer: one time for all records, so also for some of them."""
+    if columns.expiry_at is not None:
+        part.add(body[columns.expiry_at : columns.expiry_at + 8])
 
 
 def _cut_offsets(

@@ -18,6 +18,8 @@ from danubius.record.header import (
     ATTRIBUTES,
     CHECKED,
     CHECKED_FROM,
+    CHUNK,
+    EXPIRES,
     HEADER_BYTES,
     INT32_MAX,
     INT64_MAX,
@@ -45,6 +47,7 @@ _ONE: Final = struct.Struct(CHECKED.format + "ii")
 """The header from `version` on, and the payload offsets of a single message."""
 _ONE_OFFSETS: Final = struct.Struct("<ii")
 _ONE_HASH: Final = struct.Struct("<I4x")
+_EXPIRY: Final = struct.Struct("<q")
 
 
 def encode(  # noqa: PLR0913 - one keyword for each column and header field
@@ -59,8 +62,13 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
     schema_id: int = 0,
     schema_version: int = 0,
     codec: Codec = Codec.NONE,
+    expires_us: int | None = None,
+    is_chunk: bool = False,
 ) -> bytearray:
     """Encode messages as one batch.
+
+    With `expires_us` all of them expire then, and the body is not compressed: so a broker reads the
+    time in place. With `is_chunk` the one message is a piece of a larger one.
 
     Raises InvalidArgument for arguments that do not fit each other and MessageTooLarge beyond the
     limits.
@@ -77,6 +85,11 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
     flags |= flag
     if attributes is not None:
         flags |= _add_attributes(rest, attributes, count)
+    if expires_us is not None:
+        flags |= _add_expiry(rest, expires_us)
+        codec = Codec.NONE
+    if is_chunk:
+        flags |= _chunk_flag(count)
     try:
         offsets = pack_offsets(list(map(len, payloads)))
         data_bytes = int.from_bytes(offsets[-4:], "little")
@@ -341,6 +354,20 @@ def _add_attributes(
     _add_values(rest, names)
     _add_values(rest, values)
     return ATTRIBUTES
+
+
+def _add_expiry(rest: list[bytes], expires_us: int) -> int:
+    try:
+        rest.append(_EXPIRY.pack(expires_us))
+    except struct.error as error:
+        raise InvalidArgument(f"the expiry time is out of its range: {error}") from error
+    return EXPIRES
+
+
+def _chunk_flag(count: int) -> int:
+    if count != 1:
+        raise InvalidArgument(f"a piece of a larger message is alone in its batch, not {count}")
+    return CHUNK
 
 
 def _add_values(rest: list[bytes], values: Sequence[bytes]) -> None:

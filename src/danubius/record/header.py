@@ -40,6 +40,7 @@ _STAMP: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
 _PRODUCER: Final = struct.Struct("<QI")
 _SEQUENCE: Final = struct.Struct("<Q")
+_EXPIRY: Final = struct.Struct("<q")
 _STAMP_AT: Final = 8
 _PRODUCER_AT: Final = 32
 _SEQUENCE_AT: Final = 48
@@ -64,6 +65,8 @@ class Flag(enum.IntFlag):
     TIMES = 4
     ATTRIBUTES = 8
     SPARSE = 16
+    EXPIRES = 32
+    CHUNK = 64
     CONTROL = 1 << 15
 
 
@@ -72,9 +75,11 @@ KEY_NULLS: Final = int(Flag.KEY_NULLS)
 TIMES: Final = int(Flag.TIMES)
 ATTRIBUTES: Final = int(Flag.ATTRIBUTES)
 SPARSE: Final = int(Flag.SPARSE)
+EXPIRES: Final = int(Flag.EXPIRES)
+CHUNK: Final = int(Flag.CHUNK)
 CONTROL: Final = int(Flag.CONTROL)
 _CODEC_LAST: Final = int(Codec.ZSTD)
-_FLAGS_KNOWN: Final = KEYS | KEY_NULLS | TIMES | ATTRIBUTES | SPARSE | CONTROL
+_FLAGS_KNOWN: Final = KEYS | KEY_NULLS | TIMES | ATTRIBUTES | SPARSE | EXPIRES | CHUNK | CONTROL
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -162,6 +167,11 @@ def check_size(body_bytes: int, count: int, flags: int) -> None:
         )
 
 
+def read_expiry(buffer: Buffer, header: Header, at: int = 0) -> int:
+    """When the messages of a checked batch with the flag EXPIRES expire, in microseconds since 1970."""
+    return _EXPIRY.unpack_from(buffer, at + header.length - _EXPIRY.size)[0]
+
+
 def stamp(buffer: bytearray | memoryview, base_offset: int, epoch: int) -> None:
     """Write the two fields that belong to the broker, in place. The checksum does not cover them."""
     _STAMP.pack_into(buffer, _STAMP_AT, base_offset, epoch)
@@ -214,6 +224,12 @@ def _flag_problem(header: Header) -> str | None:
         return f"the flags {unknown:#06x} are not known"
     if header.flags & (KEYS | KEY_NULLS) == KEY_NULLS:
         return "the flag KEY_NULLS is set without KEYS"
+    if header.flags & EXPIRES and header.codec:
+        return (
+            "the flag EXPIRES is set on a compressed body, where its time cannot be read in place"
+        )
+    if header.flags & CHUNK and header.count != 1:
+        return f"a batch with the flag CHUNK holds one record, this one holds {header.count}"
     return None
 
 

@@ -146,7 +146,7 @@ def test_a_length_that_cannot_be_walked_by_is_refused(length: int) -> None:
     ("change", "words"),
     [
         (put("<B", 25, 3), "codec 3"),
-        (put("<H", 26, 32), "flags 0x0020"),
+        (put("<H", 26, 128), "flags 0x0080"),
         (put("<H", 26, Flag.KEY_NULLS), "without KEYS"),
         (put("<H", 26, Flag.SPARSE), "SPARSE"),
         (put("<H", 26, Flag.CONTROL), "CONTROL"),

@@ -206,3 +206,19 @@ def test_a_refused_rewrite_leaves_the_batch_as_it_was() -> None:
         with pytest.raises(InvalidArgument):
             rewrite_producer(batch, *fields)
         assert batch == before
+
+
+def test_a_piece_is_alone_in_its_batch() -> None:
+    assert RecordBatch.parse(encode([b"piece"], publish_time_us=1, is_chunk=True)).is_chunk
+    with pytest.raises(InvalidArgument, match="alone in its batch"):
+        encode([b"a", b"b"], publish_time_us=1, is_chunk=True)
+
+
+def test_a_batch_that_expires_is_not_compressed() -> None:
+    batch = RecordBatch.parse(
+        encode([b"same" * 1000], publish_time_us=1, codec=Codec.ZSTD, expires_us=2**40)
+    )
+    assert (batch.header.codec, batch.expires_us) == (Codec.NONE, 2**40)
+    assert RecordBatch.parse(encode([b"same"], publish_time_us=1)).expires_us is None
+    with pytest.raises(InvalidArgument, match="expiry"):
+        encode([b"a"], publish_time_us=1, expires_us=2**63)

@@ -252,6 +252,11 @@ class Admission:
             access = self._access[topic.id] = AccessGate()
         return access
 
+    def waiting_for(self, topic: Topic) -> list[Claim]:
+        """Who waits for the topic to be free."""
+        access = self._access.get(topic.id)
+        return [] if access is None else access.waiting
+
     def leave(self, topic: Topic, claim: Claim) -> list[Claim]:
         """A place becomes free; whose turn it is now."""
         access = self._access.get(topic.id)

@@ -86,6 +86,11 @@ class Delays:
                 self._scan(source, key_of(*topic.watermark) + 1, is_first=True)
         self._broker.ticks.add(TEND_MS, self._tend)
 
+    def log_of(self, topic: Topic) -> Topic | None:
+        """Where the messages of a topic wait for their time; None before the first did."""
+        source = self._logs.get(topic.id)
+        return None if source is None else source.topic
+
     def pending(self, topic: Topic) -> int:
         """How many messages of a topic wait for their time."""
         source = self._logs.get(topic.id)

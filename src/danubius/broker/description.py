@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from danubius.broker.namespaces import find_namespace
+from danubius.broker.place import Place
 from danubius.broker.statistics import (
     measure_broker,
     measure_consumer,
@@ -15,6 +17,7 @@ from danubius.broker.statistics import (
     measure_namespace,
     measure_producer,
     measure_target,
+    measure_waiting,
 )
 from danubius.broker.story import merge_stories
 from danubius.broker.targets import (
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
     from danubius.errors import DanubiusError
     from danubius.model.ids import TopicName
+    from danubius.model.statistics import ProducerStatistics
 
     OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
@@ -252,12 +256,16 @@ def _list_events(node: Node, request: admin.ListEvents, on_reply: OnReply) -> No
 
 def _list_producers(node: Node, request: admin.ListProducers, on_reply: OnReply) -> None:
     target = find_target(node.broker, request.topic)
-    found = {
-        f"{place:04}/{name}": (topic, attached)
-        for place, topic in enumerate(target.topics)
-        for name, attached in topic.attached.items()
-    }
-    page, more = _page_of(found, request, lambda one: measure_producer(node, one[0], one[1]))
+    found: dict[str, Callable[[], ProducerStatistics]] = {}
+    for place, topic in enumerate(target.topics):
+        for name, attached in topic.attached.items():
+            found[f"{place:04}/{name}/"] = partial(measure_producer, node, topic, attached)
+        later = node.delays.log_of(topic)
+        for name, attached in later.attached.items() if later is not None else ():
+            found[f"{place:04}/{name}/delayed"] = partial(measure_producer, node, topic, attached)
+        for claim in node.broker.admission.waiting_for(topic):
+            found[f"{place:04}/{claim.name}/waiting"] = partial(measure_waiting, topic, claim)
+    page, more = _page_of(found, request, lambda measure: measure())
     on_reply(admin_replies.ProducersListed(page, next=more))
 
 
@@ -293,16 +301,25 @@ def _page_of(
 
 def _disconnect_producer(node: Node, request: admin.DisconnectProducer, on_reply: OnReply) -> None:
     target = find_target(node.broker, request.topic)
-    attached = [
-        t.attached[request.producer] for t in target.topics if request.producer in t.attached
+    name, topics = request.producer, target.topics
+    logs = [topic for topic in map(node.delays.log_of, topics) if topic is not None]
+    attached = [topic.attached[name] for topic in topics + logs if name in topic.attached]
+    waiting = [
+        claim
+        for topic in topics
+        for claim in node.broker.admission.waiting_for(topic)
+        if claim.name == name and isinstance(claim, Place)
     ]
-    if not attached:
+    if not attached and not waiting:
         raise InvalidArgument(
             f"no producer {request.producer!r} is attached to {target.name}; "
             f"`danubius producers list {target.name}` shows those that are"
         )
+    error = ProducerFenced(f"an operator ended producer {name!r}")
+    for claim in waiting:
+        claim.on_refused(error)
     for one in attached:
-        one.end(ProducerFenced(f"an operator ended producer {request.producer!r}"))
+        one.end(error)
     on_reply(admin_replies.Done())
 
 

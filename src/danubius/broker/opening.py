@@ -51,7 +51,9 @@ class Opening:
         command: OpenProducer,
         on_done: Callable[[Place, Producer], None],
         on_failed: Callable[[DanubiusError], None],
+        address: str = "",
     ) -> None:
+        self._address = address
         self._broker = broker
         self._command = command
         self._on_done = on_done
@@ -100,7 +102,8 @@ class Opening:
                 )
             )
             return
-        place = Place(self._broker, topic, self._command.name, _MODES[self._command.access])
+        command = self._command
+        place = Place(self._broker, topic, command.name, _MODES[command.access], self._address)
         place.on_granted = self._granted
         place.on_refused = self._fail
         self._place = place

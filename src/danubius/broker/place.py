@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 class Place(Claim):
     """A claim to a topic, and who is behind it."""
 
-    __slots__ = ("_broker", "holder", "on_granted", "on_refused", "topic")
+    __slots__ = ("_broker", "address", "holder", "on_granted", "on_refused", "topic")
 
-    def __init__(self, broker: Broker, topic: Topic, name: str, mode: Mode) -> None:
+    def __init__(
+        self, broker: Broker, topic: Topic, name: str, mode: Mode, address: str = ""
+    ) -> None:
         super().__init__(name, mode)
+        self.address = address
         self._broker = broker
         self.topic = topic
         self.holder: AttachedProducer | None = None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from danubius.broker.admission import ONE_RECORD_BYTES_MAX
-from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced
+from danubius.errors import DanubiusError, MessageTooLarge, ProducerFenced, Throttled
+from danubius.publish.core.access import Mode
 from danubius.record.batch import HEADER_BYTES, read_header
 from danubius.wire.commands import Error, Produced, ProducerClosed, ProducerOpened
 
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer
     from danubius.record.batch import Header
+
+
+class Late(NamedTuple):
+    """An answer that waits, and how large the batch was that it is about."""
+
+    due_ns: int
+    correlation_id: int
+    offset: Offset
+    size: int
 
 
 class ProducerHandle:
@@ -43,6 +53,7 @@ class ProducerHandle:
         "published_bytes",
         "published_messages",
         "since_ms",
+        "throttled_batches",
         "topic",
     )
 
@@ -62,18 +73,31 @@ class ProducerHandle:
         self._handle = handle
         self._on_ended = on_ended
         self._place = place
-        self._late: deque[tuple[int, int, Offset]] | None = None
-        """Answers that wait: when they are due, their numbers, and what they say."""
+        self._late: deque[Late] | None = None
+        """Answers that wait."""
         self._late_timer: asyncio.TimerHandle | None = None
         self.topic = topic
         self.producer = producer
         self.since_ms = broker.clock.wall_us() // 1000
-        self.published_messages = 0
-        self.published_bytes = 0
+        self.published_messages: int = 0
+        self.published_bytes: int = 0
+        self.throttled_batches = 0
+        """Answered late, or sent back to wait."""
 
     @property
     def address(self) -> str:
         return self._peer.address
+
+    @property
+    def access(self) -> Mode:
+        return self._place.mode if self._place is not None else Mode.SHARED
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """What waits for the journal, by the average of its messages, and what waits because of a rate."""
+        pending = max(0, self.producer.admitted_next - max(0, self.producer.committed_next))
+        late = sum(one.size for one in self._late) if self._late else 0
+        return late + pending * self.published_bytes // max(1, self.published_messages)
 
     def attach(self) -> ProducerOpened:
         """Become the one producer of this name; an older one is ended."""
@@ -131,12 +155,18 @@ class ProducerHandle:
         if header.base_sequence < producer.admitted_next:
             return publish(batch, producer, functools.partial(self._answer, correlation_id))
         now_ns = self._broker.clock.monotonic_ns()
-        wait_ns = gate.admit(header.count, len(batch), now_ns)
-        answer = (
-            functools.partial(self._answer_late, correlation_id, now_ns + wait_ns)
-            if wait_ns
-            else functools.partial(self._answer, correlation_id)
-        )
+        try:
+            wait_ns = gate.admit(header.count, len(batch), now_ns)
+        except Throttled:
+            self.throttled_batches += 1
+            raise
+        if wait_ns:
+            self.throttled_batches += 1
+            answer = functools.partial(
+                self._answer_late, correlation_id, now_ns + wait_ns, len(batch)
+            )
+        else:
+            answer = functools.partial(self._answer, correlation_id)
         try:
             return publish(batch, producer, answer)
         except DanubiusError:
@@ -161,7 +191,7 @@ class ProducerHandle:
     # ------------------------------------------------------------ answers that wait
 
     def _answer_late(
-        self, correlation_id: int, due_ns: int, result: Offset | DanubiusError
+        self, correlation_id: int, due_ns: int, size: int, result: Offset | DanubiusError
     ) -> None:
         """Hold an answer back until what was published before it is paid for."""
         if (
@@ -172,7 +202,7 @@ class ProducerHandle:
             return
         if self._late is None:
             self._late = deque()
-        self._late.append((due_ns, correlation_id, result))
+        self._late.append(Late(due_ns, correlation_id, result, size))
         if self._late_timer is None:
             self._wait_for(due_ns)
 
@@ -185,20 +215,20 @@ class ProducerHandle:
         late = self._late
         assert late is not None
         now_ns = self._broker.clock.monotonic_ns()
-        while late and late[0][0] <= now_ns:
-            _, correlation_id, offset = late.popleft()
-            self._peer.send(Produced(offset), correlation_id)
+        while late and late[0].due_ns <= now_ns:
+            one = late.popleft()
+            self._peer.send(Produced(one.offset), one.correlation_id)
         if late:
-            self._wait_for(late[0][0])
+            self._wait_for(late[0].due_ns)
 
-    def _answer_all(self, late: deque[tuple[int, int, Offset]]) -> None:
+    def _answer_all(self, late: deque[Late]) -> None:
         """It ends: there is nobody left to slow down, and what is stored is stored."""
         if self._late_timer is not None:
             self._late_timer.cancel()
             self._late_timer = None
         while late:
-            _, correlation_id, offset = late.popleft()
-            self._peer.send(Produced(offset), correlation_id)
+            one = late.popleft()
+            self._peer.send(Produced(one.offset), one.correlation_id)
 
     # ------------------------------------------------------------ those who want its place
 

@@ -36,7 +36,7 @@ _ONE_RECORD_BYTES_MAX: Final = 128
 class SchedulerHandle(ProducerHandle):
     """One open producer of a delay log, on one connection."""
 
-    __slots__ = ("_session", "_source")
+    __slots__ = ("_batches", "_session", "_source")
 
     def __init__(
         self, session: SessionState, source: DelayLog, producer: Producer, handle: int
@@ -46,6 +46,13 @@ class SchedulerHandle(ProducerHandle):
         )
         self._session = session
         self._source = source
+        self._batches = 0
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """By the average of its batches, which its sequence counts."""
+        pending = max(0, self.producer.admitted_next - max(0, self.producer.committed_next))
+        return pending * self.published_bytes // max(1, self._batches)
 
     def produce(self, batch: memoryview, correlation_id: int) -> None:
         del batch, correlation_id
@@ -66,6 +73,9 @@ class SchedulerHandle(ProducerHandle):
             self.producer,
             functools.partial(_answer, session.peer, correlation_id),
         )
+        self._batches += 1
+        self.published_messages += header.count
+        self.published_bytes += header.length
         broker.messages_in += header.count
         broker.bytes_in += header.length
         if broker.pressure.is_high:

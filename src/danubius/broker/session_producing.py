@@ -41,6 +41,7 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
         command,
         session.later(correlation_id, opened, handle),
         session.later(correlation_id, failed, handle),
+        session.peer.address,
     )
     session.on_closed.add(opening.cancel)
     try:

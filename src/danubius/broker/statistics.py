@@ -5,12 +5,13 @@ Reading them changes nothing and reads no disk. Of a partitioned topic they are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from danubius.broker.admission import Limits
 from danubius.broker.consuming import ConsumerHandle
+from danubius.broker.place import Place
 from danubius.broker.producing import ProducerHandle
 from danubius.broker.targets import Member, visible_subscriptions
 from danubius.ledger.managed import ManagedLedger
@@ -24,6 +25,7 @@ from danubius.model.statistics import (
     SubscriptionStatistics,
     TopicStatistics,
 )
+from danubius.publish.core.access import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from danubius.broker.subscription import ConsumerOutlet
     from danubius.broker.targets import Target
     from danubius.broker.topic import AttachedProducer, Topic
+    from danubius.publish.core.access import Claim
 
 FiguresT = TypeVar("FiguresT", bound=Figures)
 
@@ -196,7 +199,22 @@ def measure_consumer(node: Node, member: Member, consumer: ConsumerOutlet) -> Co
     )
 
 
+_ACCESS: Final = {
+    Mode.SHARED: "shared",
+    Mode.EXCLUSIVE: "exclusive",
+    Mode.WAIT: "wait-for-exclusive",
+}
+
+
+def measure_waiting(topic: Topic, claim: Claim) -> ProducerStatistics:
+    """A producer that waits for its turn: it has not begun to live, and has no figures."""
+    address = claim.address if isinstance(claim, Place) else ""
+    access = _ACCESS[claim.mode]
+    return ProducerStatistics(topic.name, claim.name, address, access=access, is_waiting=True)
+
+
 def measure_producer(node: Node, topic: Topic, attached: AttachedProducer) -> ProducerStatistics:
+    """One that is attached to the topic, or to the log where its messages wait for their time."""
     producer = attached.producer
     figures = ProducerStatistics(
         topic.name,
@@ -212,8 +230,12 @@ def measure_producer(node: Node, topic: Topic, attached: AttachedProducer) -> Pr
         figures,
         address=attached.address,
         attached_ms=attached.since_ms,
+        access=_ACCESS[attached.access],
+        is_delayed=bool(attached.topic.parent),
         published_messages=attached.published_messages,
         published_bytes=attached.published_bytes,
+        unanswered_bytes=attached.unanswered_bytes,
+        throttled_batches=attached.throttled_batches,
         publish_rate=publish_rate,
         publish_bytes_rate=publish_bytes_rate,
     )

@@ -200,7 +200,7 @@ class ProducerStatistics(Figures, frozen=True, gc=False):
     published_bytes: int = 0
     """Bytes it published since it was attached."""
     unanswered_bytes: int = 0
-    """Bytes it published that wait for their answer now."""
+    """Bytes it published that wait for their answer now; of what waits for the disk, by the average of its messages."""
     throttled_batches: int = 0
     """Batches of it that a publish rate held back."""
     publish_rate: float = 0.0

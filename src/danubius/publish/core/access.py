@@ -68,6 +68,11 @@ class AccessGate:
     def is_empty(self) -> bool:
         return not self._holders and not self._waiting
 
+    @property
+    def waiting(self) -> list[Claim]:
+        """Who waits, in the order in which they came."""
+        return list(self._waiting.values())
+
     def others(self, name: str) -> int:
         """How many of other names are there, or on their way in."""
         return len(self._holders) - (name in self._holders)

@@ -30,6 +30,9 @@ KEEPALIVE_CHECKS: Final = 2
 SILENCES_MAX: Final = 3
 """Keepalive intervals of silence after which a connection is cut off."""
 
+READ_BYTES_A_TURN: Final = 512 * 1024
+"""What one connection is read for before the others are: about a millisecond of work."""
+
 _OPEN: Final = ConnectionState.OPEN  # looked up for every frame
 
 log = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class BinaryConnection:
             on_pause_writing=self._writing_paused,
             on_resume_writing=self._writing_resumed,
             on_connected=self._connected,
+            turn_bytes_max=READ_BYTES_A_TURN,
         )
 
     @property

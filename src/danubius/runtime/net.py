@@ -10,6 +10,9 @@ once, last; reading stops while any reason to pause stands; closing takes `CLOSE
 Back-pressure: `on_pause_writing` says that the peer does not read what we write. The broker then stops reading from
 that peer (it must not take requests whose answers nobody reads). A client must go on reading, for if both ends
 waited for the other to read, neither would.
+
+Fairness: with `turn_bytes_max` a connection that always has more to read is read from for so many bytes in one turn of
+the loop, then it is the others' turn. Loops read on from one socket for as long as reads fill the buffer.
 """
 
 from __future__ import annotations
@@ -35,10 +38,14 @@ CLOSE_TIMEOUT_S: Final = 2.0
 DIRECT_BYTES_MAX: Final = 16 * 1024
 """What is written past the transport: small enough for any socket's buffer to take it whole, as a rule."""
 BACKLOG: Final = 1024
+_TURN: Final = "turn"
 
 _DIRECT_BUFFERS_MAX: Final = 64
 
 _DISCARD_BYTES: Final = 64 * 1024
+
+_LARGE_READ_BYTES: Final = 32 * 1024
+"""Smaller reads are not counted: after one that does not fill its buffer a loop goes on to others by itself."""
 
 Event = TypeVar("Event")
 EventOut = TypeVar("EventOut", covariant=True)
@@ -92,6 +99,9 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         "_reaper",
         "_source",
         "_transport",
+        "_turn_bytes",
+        "_turn_bytes_max",
+        "_turn_handle",
         "is_closing",
         "is_writing_paused",
         "peer",
@@ -108,7 +118,9 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         on_pause_writing: Callable[[], None] = _nothing,
         on_resume_writing: Callable[[], None] = _nothing,
         on_connected: Callable[[], None] = _nothing,
+        turn_bytes_max: int = 0,
     ) -> None:
+        """`turn_bytes_max`: what is read in one turn of the loop while others may wait; 0: whatever is there."""
         self._source = source
         self._on_event = on_event
         self._on_closed = on_closed
@@ -125,6 +137,10 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._outgoing_bytes = 0
         self._flush_handle: asyncio.Handle | None = None
         self._reaper: asyncio.TimerHandle | None = None
+        self._turn_bytes_max = turn_bytes_max
+        self._turn_bytes = 0
+        """Of large reads, since the turn began."""
+        self._turn_handle: asyncio.Handle | None = None
         self._pauses: set[str] = set()
         self._discard: memoryview | None = None
         self._problem: DanubiusError | None = None
@@ -298,6 +314,8 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             return
         self._last_received_s = self._loop.time()
         self._source.buffer_updated(nbytes)
+        if nbytes >= _LARGE_READ_BYTES and self._turn_bytes_max:
+            self._count_large(nbytes)
         self._is_batching = True
         try:
             refusal = self._drain()
@@ -322,10 +340,10 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         self._is_lost = True
         self.is_closing = True
         self._outgoing.clear()
-        for handle in (self._flush_handle, self._reaper):
+        for handle in (self._flush_handle, self._reaper, self._turn_handle):
             if handle is not None:
                 handle.cancel()
-        self._flush_handle = self._reaper = None
+        self._flush_handle = self._reaper = self._turn_handle = None
         self._discard = None
         self._on_closed(self._problem or _translate_loss(exc, self.peer))
 
@@ -344,6 +362,19 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
             # Older asyncio takes itself for paused while it reads: only this order reaches the selector.
             self._transport.resume_reading()
             self._transport.pause_reading()
+
+    def _count_large(self, nbytes: int) -> None:
+        self._turn_bytes += nbytes
+        if self._turn_handle is None:
+            self._turn_handle = self._loop.call_soon(self._begin_turn)
+        if self._turn_bytes >= self._turn_bytes_max:
+            self.pause_reading(_TURN)
+
+    def _begin_turn(self) -> None:
+        """The others had theirs."""
+        self._turn_handle = None
+        self._turn_bytes = 0
+        self.resume_reading(_TURN)
 
     def _drain(self) -> DanubiusError | None:
         next_event, on_event = self._source.next_event, self._on_event

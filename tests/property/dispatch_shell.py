@@ -245,6 +245,21 @@ class DispatchShell(RuleBasedStateMachine):
         self.hashes += [*(hashes or []), *range(size)][:size]
         self.hashes[-size:] = [one % KEYS for one in self.hashes[-size:]]
 
+    def _offer(self, first: int) -> bool:
+        """The last batch without a read; whether it was delivered."""
+        size = (self.end - first) * MESSAGE_BYTES
+        able = {one for one, peer in self.peers.items() if peer.bytes > 0 and peer.is_writable}
+        delivery = self.core.offer(first, self.end, size, self.now_ns)
+        if delivery is None:
+            return False
+        assert self.reading is None, "delivered while something before it is being read"
+        assert delivery.consumer_id in able, "delivered to a consumer without room"
+        assert (delivery.first, delivery.end) == (first, self.end), "a batch is offered as a whole"
+        self._check_delivery(delivery, ReadCompleted(first, self.end, size))
+        self.peers[delivery.consumer_id].bytes -= size
+        assert self.core.poll(self.now_ns) == [], "there is more to do"
+        return True
+
     def _complete_read(self, count: int) -> None:
         asked, self.reading = self.reading, None
         assert asked is not None

@@ -115,6 +115,13 @@ class DispatchMachine(DispatchShell):
         if self.auto_ack and not self.peers:
             assert self.core.backlog == 0, "nobody is there, so everything goes by"
 
+    @rule(size=st.integers(1, 3))
+    def publish_to_who_is_caught_up(self, size: int) -> None:
+        first = self.end
+        self._grow(size)
+        if not self._offer(first):
+            self._tell(LogExtended(self.end))
+
     @rule(count=st.integers(1, 3))
     @precondition(lambda self: self.auto_ack and len(self.batches) > 1)
     def ring_drops(self, count: int) -> None:

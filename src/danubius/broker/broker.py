@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from danubius.broker.config import BrokerConfig
     from danubius.broker.events import TopicCreated
     from danubius.broker.snapshot import NamespaceState, PartitionedState
-    from danubius.ledger.entry import LedgerMeta
+    from danubius.ledger.entry import Entry, LedgerMeta
     from danubius.ledger.storage import LedgerStorage
     from danubius.model.policy import FailurePolicy
     from danubius.model.subscription import Position, SubscriptionType
@@ -107,7 +107,7 @@ class Broker:
         """Of the commit under way, or the last: whether it was of one append."""
         self.on_answered: Callable[[], None] = _nothing
         """Called when all answers and deliveries of one commit were written: they can leave now."""
-        self._touched: dict[Topic, None] = {}
+        self._touched: dict[Topic, Entry | None] = {}
         self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
         self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
@@ -167,9 +167,9 @@ class Broker:
 
     # ------------------------------------------------------------ growth of logs
 
-    def touch(self, topic: Topic) -> None:
+    def touch(self, topic: Topic, entry: Entry) -> None:
         """The topic's log has grown; its readers hear of it once for all batches of one commit."""
-        self._touched[topic] = None
+        self._touched[topic] = None if topic in self._touched else entry
         if not self._is_notify_due:
             self._is_notify_due = True
             self.loop.call_soon(self._notify_touched)
@@ -177,8 +177,8 @@ class Broker:
     def _notify_touched(self) -> None:
         self._is_notify_due = False
         touched, self._touched = self._touched, {}
-        for topic in touched:
-            self.messages_dropped += topic.notify()
+        for topic, sole_entry in touched.items():
+            self.messages_dropped += topic.notify(sole_entry)
 
     # ------------------------------------------------------------ topics
 

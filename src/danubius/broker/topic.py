@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.subscription import Subscription
+    from danubius.ledger.entry import Entry
     from danubius.ledger.ring import Ring
     from danubius.model.ids import TopicId, TopicName
     from danubius.model.policy import Policies
@@ -139,8 +140,11 @@ class Topic:
         if self.is_deleting:
             raise TopicDeleted(f"topic {self.name} is being deleted")
 
-    def notify(self) -> int:
-        """The log has grown: everyone who waits may look. How many messages were lost, for nobody listens."""
+    def notify(self, sole_entry: Entry | None) -> int:
+        """The log has grown, perhaps by this one entry: everyone who waits may look.
+
+        Returns how many messages were lost, for nobody listens.
+        """
         end = self.log.end_offset
         unheard = 0
         if not self.subscriptions and not self.is_reliable:
@@ -149,7 +153,10 @@ class Topic:
         self._notified_end = end
         for subscription in list(self.subscriptions.values()):
             if subscription.pump is not None:
-                subscription.pump.extended(end)
+                if sole_entry is not None:
+                    subscription.pump.appended(sole_entry.first, end, sole_entry.buffer)
+                else:
+                    subscription.pump.extended(end)
         self.wake_waiters()
         return unheard
 

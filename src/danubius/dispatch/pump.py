@@ -43,6 +43,7 @@ from danubius.dispatch.core.events import (
     WritableChanged,
 )
 from danubius.errors import ConsumerReplaced, DanubiusError, LedgerDamaged, OffsetOutOfRange
+from danubius.model.limits import FETCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -227,6 +228,25 @@ class Pump:
 
     def extended(self, end: int) -> None:
         self._submit(LogExtended(end))
+
+    def appended(self, first: int, end: int, batch: memoryview) -> None:
+        """The log was extended by this one batch: who has had everything before it gets it without a read."""
+        is_idle = not self._is_running and not self._events and self._turn is None
+        size = len(batch)
+        if self._is_closed or not is_idle or size > FETCH_BYTES_MAX:
+            self._submit(LogExtended(end))
+            return
+        delivery = self._core.offer(first, end, size, self._now_ns())
+        if delivery is None:
+            self._submit(LogExtended(end))
+            return
+        self._is_running = True
+        try:
+            self._outlets[delivery.consumer_id].deliver(first, end, end - first, 0, (batch,))
+        finally:
+            self._is_running = False
+        if self._events:
+            self._run()
 
     def acked(self, ranges: Sequence[tuple[int, int]], *, is_durable: bool = False) -> None:
         self._submit(Acked(ranges, is_durable))

@@ -68,7 +68,7 @@ class PublishPipeline:
         sequencer: Sequencer,
         log: VisibleLog,
         journal: TopicJournal | None,
-        on_extended: Callable[[], None],
+        on_extended: Callable[[Entry], None],
     ) -> None:
         """`journal` None: a non-reliable topic, visible at once and never stored."""
         self._epoch = epoch
@@ -157,7 +157,7 @@ class PublishPipeline:
         """The oldest reserved batch is durable: readers may see it, and hear of it with all of this commit."""
         self.sequencer.commit()
         self._log.append(entry)
-        self._on_extended()
+        self._on_extended(entry)
 
     def cancel(self) -> None:
         """The journal failed: nothing that is on its way to it, reserved or published, was stored.
@@ -181,7 +181,7 @@ class PublishPipeline:
         if self._repeat_answers:
             for answer in self._repeat_answers.pop(entry.first, ()):
                 answer(entry.first)  # type: ignore[arg-type]
-        self._on_extended()
+        self._on_extended(entry)
 
     def on_failed(self, append: _Append, error: DanubiusError) -> None:
         self.sequencer.roll_back()

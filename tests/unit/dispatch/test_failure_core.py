@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.failure import compile_rule
 from danubius.ack.core.ranges import Segment
@@ -10,10 +12,11 @@ from danubius.dispatch.core.events import (
     ConsumerJoined,
     ConsumerLeft,
     CreditGranted,
+    PolicyChanged,
     ReadCompleted,
 )
 from danubius.dispatch.core.subscription import SubscriptionCore
-from danubius.model.policy import FailurePolicy
+from danubius.model.policy import Exhausted, FailurePolicy
 from danubius.model.subscription import SubscriptionType
 
 RULE = compile_rule(FailurePolicy(redeliveries_max=1))
@@ -44,4 +47,15 @@ def test_what_failed_too_often_before_a_restart_is_not_delivered_again() -> None
         (0, 1),
         (2, 3),
     ]
+    core.check()
+
+
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_a_kinder_policy_after_a_restart_drops_nothing_that_the_old_one_condemned(
+    kind: SubscriptionType,
+) -> None:
+    core = SubscriptionCore(kind, Cursor(), end=2, rule=RULE, attempts=[Segment(0, 2, 2)])
+    kinder = compile_rule(FailurePolicy(redeliveries_max=None, then=Exhausted.DROP))
+    assert core.handle(PolicyChanged(kinder), 1) == []
+    assert core.backlog == 2
     core.check()

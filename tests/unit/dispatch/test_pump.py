@@ -196,6 +196,42 @@ def test_two_consumers_get_every_message_once(kind: SubscriptionType) -> None:
     assert sorted(one.messages + two.messages) == [(n, b"%d" % n, 0) for n in range(118)]
 
 
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_who_is_caught_up_gets_what_is_appended_without_a_read(kind: SubscriptionType) -> None:
+    bench = Bench(kind, numbers=20)
+    inbox = bench.join(1)
+    for _ in range(5):
+        first, end = bench.log.end_offset, bench.log.publish_numbers(3)
+        reads = len(bench.log.reads)
+        bench.pump.appended(first, end, memoryview(bench.log.batches[-1][2]))
+        assert len(bench.log.reads) == reads + (kind is SubscriptionType.KEY_SHARED)
+    assert inbox.messages == [(n, b"%d" % n, 0) for n in range(35)]
+    bench.core.check()
+
+
+def test_who_is_behind_gets_the_older_first() -> None:
+    bench = Bench(numbers=0)
+    inbox = bench.join(1, credit=2)
+    for _ in range(2):
+        first, end = bench.log.end_offset, bench.log.publish_numbers(3)
+        bench.pump.appended(first, end, memoryview(bench.log.batches[-1][2]))
+    assert inbox.offsets == [0, 1]
+    bench.pump.grant(1, 100, MANY)
+    assert inbox.offsets == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_connection_that_fills_up_with_what_is_appended_gets_no_more() -> None:
+    bench = Bench(numbers=0)
+    inbox = bench.join(1)
+    inbox.on_deliver = lambda: bench.pump.set_writable(1, False)
+    for _ in range(2):
+        first, end = bench.log.end_offset, bench.log.publish_numbers(3)
+        bench.pump.appended(first, end, memoryview(bench.log.batches[-1][2]))
+    assert inbox.offsets == [0, 1, 2]
+    bench.pump.set_writable(1, True)
+    assert inbox.offsets == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_log_that_answers_at_once_costs_no_stack() -> None:
     bench = Bench(numbers=0)
     for _ in range(5000):

@@ -75,7 +75,7 @@ class Bench:
         self.producer = self.pipeline.sequencer.open(ProducerId(7), "p", Epoch(1), resumed=False)
         self.answers: list[Offset | DanubiusError] = []
 
-    def extend(self) -> None:
+    def extend(self, _entry: Entry) -> None:
         self.extended += 1
 
     def publish(self) -> None:

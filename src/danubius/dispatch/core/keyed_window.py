@@ -208,7 +208,7 @@ class KeyedWindow:
         if rule.ack_timeout_ns != self._rule.ack_timeout_ns:
             self._mixed.update(self._flying)
         self._rule = rule
-        before, self._condemned = self._condemned, {}
+        before, self._condemned, self.fresh = self._condemned, {}, []  # fresh: by the old rule
         for offset in before:
             self._open[offset].condemned -= 1
         for offset, attempts in sorted(self._attempts.items()):

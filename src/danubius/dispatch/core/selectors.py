@@ -47,6 +47,10 @@ class RunSelector(Selector, Protocol):
         """Spread a run over active consumers with room, in order; no share is empty."""
         ...
 
+    def sole_taker(self, messages: int) -> Consumer | None:
+        """Who would get all of such a run, if it is clear at once that one consumer would."""
+        ...
+
 
 class ActiveSelector:
     """Exclusive and Failover: everything to the first, the others stand by in order of arrival.
@@ -84,6 +88,12 @@ class ActiveSelector:
         if not self._queue or not self._queue[0].has_room:
             return []
         return [Share(self._queue[0], min(messages, self._queue[0].messages))]
+
+    def sole_taker(self, messages: int) -> Consumer | None:
+        if not self._queue:
+            return None
+        first = self._queue[0]
+        return first if first.has_room and first.messages >= messages else None
 
 
 class SharedSelector:
@@ -123,6 +133,17 @@ class SharedSelector:
                 rest -= taken
             open_places = [one for one in open_places if counts[one] < able[one].messages]
         return [Share(one, count) for one, count in zip(able, counts, strict=True) if count]
+
+    def sole_taker(self, messages: int) -> Consumer | None:
+        if messages > 1 and len(self._consumers) > 1:
+            return None
+        for turned in range(len(self._consumers)):
+            place = (self._start + 1 + turned) % len(self._consumers)
+            one = self._consumers[place]
+            if one.has_room and one.messages >= messages:
+                self._start = place
+                return one
+        return None
 
     def _rotated(self) -> list[Consumer]:
         if not self._consumers:

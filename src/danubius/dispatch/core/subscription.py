@@ -22,6 +22,7 @@ from danubius.dispatch.core.effects import (
     Blocked,
     Condemned,
     Counted,
+    Deliver,
     Discarded,
     Dropped,
     Effect,
@@ -86,6 +87,7 @@ class SubscriptionCore:
         "_reading",
         "_retry_ns",
         "_rule",
+        "_runs",
         "_selector",
         "_window",
         "dropped",
@@ -113,6 +115,8 @@ class SubscriptionCore:
         self._consumers: dict[int, Consumer] = {}
         self._selector: Selector
         self._window: Window
+        self._runs: RunWindow | None = None
+        """The window, of a type that deals in runs."""
         if kind is SubscriptionType.KEY_SHARED:
             keys = KeySelector()
             self._selector = keys
@@ -123,7 +127,7 @@ class SubscriptionCore:
         else:
             runs = run_selector(kind)
             self._selector = runs
-            self._window = RunWindow(cursor, runs, auto_ack=auto_ack)
+            self._window = self._runs = RunWindow(cursor, runs, auto_ack=auto_ack)
             self._open_max = limits.unacked_messages_max
             self._read_max = limits.read_bytes_max
         self._reading: Read | None = None
@@ -221,6 +225,29 @@ class SubscriptionCore:
         effects = self._handle(event, now_ns)
         self.story.append((now_ns, _without_hashes(event), effects))
         return effects
+
+    def offer(self, first: int, end: int, size: int, now_ns: int) -> Deliver | None:
+        """Take a batch that was just appended: its delivery as a whole, if nothing is in the way.
+
+        It comes to the same as LogExtended, the read of this batch, its delivery and BytesSent, and ends where `poll`
+        would ask for nothing. None: nothing was changed, and the ordinary way is to be gone.
+        """
+        runs = self._runs
+        if runs is None or self._reading is not None or self._retry_ns is not None:
+            return None
+        if first != self._end or self._open_bytes >= self._limits.unacked_bytes_max:
+            return None
+        room = self._open_max - runs.open_messages
+        delivery = runs.offer(first, end, now_ns, room=room)
+        if delivery is None:
+            return None
+        self._end = end
+        self._message_bytes = -(-size // (end - first))
+        self._consumers[delivery.consumer_id].bytes -= size
+        if not self._auto_ack:
+            self._open_bytes += (end - first) * self._message_bytes
+        self.story.append((now_ns, LogExtended(end), [delivery]))
+        return delivery
 
     def poll(self, now_ns: int) -> list[Effect]:
         """What to read next, and when to wake, if that has changed."""

@@ -219,6 +219,22 @@ class RunWindow:
             if at < end:
                 return deliveries
 
+    def offer(self, first: int, end: int, now_ns: int, *, room: int) -> Deliver | None:
+        """Deliver what was just appended, whole and to one consumer, if all before it is delivered and it fits `room`.
+
+        None: nothing was changed.
+        """
+        is_next = (
+            self._next == first and not self._redelivery.ready.count and not self._cursor.above
+        )
+        if not is_next or end - first > room or self._condemned.count:
+            return None
+        consumer = self._selector.sole_taker(end - first)
+        # A deadline would have to be waited for, which is for `poll` to say.
+        if consumer is None or consumer.ack_timeout_ns:
+            return None
+        return self._deliver_new(consumer, first, end, now_ns)
+
     def forget(self, acked: Sequence[Range]) -> None:
         # Few ranges cost least as they are; many are taken out in one pass, which wants them to rise.
         rising = acked if len(acked) == 1 else sorted(acked)
@@ -251,6 +267,7 @@ class RunWindow:
         self._rule = rule
         before = list(self._condemned)
         self._condemned = RangeMap()
+        self.fresh.clear()  # by the old rule, and not judged yet
         self._condemn([one for one in before if rule.is_exhausted(one.value.attempts)])
         self._redelivery.add(
             [

@@ -110,7 +110,9 @@ class Broker:
         self._touched: dict[Topic, Entry | None] = {}
         self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
-        self.pressure = PublishPressure(journal, ledgers, config.publish_queue_bytes_max)
+        self.pressure = PublishPressure(
+            journal, ledgers, config.publish_queue_bytes_max, clock.monotonic_ns
+        )
         self.admission = Admission(config.message_bytes_max, clock.monotonic_ns)
         self.stories = Stories(clock)
         self.ticks = Ticks()

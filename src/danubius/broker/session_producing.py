@@ -59,7 +59,7 @@ def _produce(
     if producer is None:
         raise HandleNotFound(f"no producer is open under handle {command.handle}; open it again")
     producer.produce(payload, correlation_id)
-    if session.broker.pressure.is_high:
+    if session.broker.pressure.must_wait(session, len(payload)):
         session.pause_publishing()
 
 

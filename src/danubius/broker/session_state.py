@@ -70,6 +70,7 @@ class SessionState:
         """The connection is gone: others get what this one held."""
         self.is_closed = True
         self.fetch_gate.close()
+        self.broker.pressure.forget(self)
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         on_closed, self.on_closed = self.on_closed, set()

@@ -396,7 +396,9 @@ class Broker:
             call_at=self._call_at,
             on_acked=functools.partial(self.acks.add, topic, subscription),
             on_dropped=functools.partial(self._count_dropped, subscription),
-            failures=SubscriptionFailures(topic, subscription, self.acks, self._bury),
+            failures=SubscriptionFailures(
+                topic, subscription, self.acks, self._bury, self.stories
+            ),
         )
 
     def _bury(self, topic: Topic, subscription: Subscription) -> None:

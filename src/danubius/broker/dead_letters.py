@@ -20,6 +20,7 @@ from danubius.broker.events import RangesAcked, SubscriptionCreated, TopicCreate
 from danubius.broker.failing import apply_rule, default_dead_letters, policy_of
 from danubius.broker.letters import (
     READ_BYTES,
+    REASON,
     bury,
     encode_letters,
     ranges_of,
@@ -37,6 +38,7 @@ from danubius.errors import (
     Overloaded,
 )
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.admin_replies import EventKind
 from danubius.model.ids import TopicName, namespace_of, parse_topic_name
 from danubius.model.partitions import base_of
 from danubius.model.policy import Exhausted
@@ -275,6 +277,13 @@ class _Move:
                 return
             self._retry_s = RETRY_S_MIN
             subscription.dead_lettered += len(letters)
+            self._broker.stories.tell(
+                self._topic,
+                subscription,
+                EventKind.DEAD_LETTERED,
+                detail=f"to {grave.name}: {letters[-1].attributes.get(REASON, '')}",
+                messages=len(letters),
+            )
             if subscription.pump is not None:
                 # It counted them as acknowledged, which is how they left it; but nobody did.
                 subscription.acked -= len(letters)
@@ -300,14 +309,12 @@ class _Move:
         count = sum(one_end - one_first for one_first, one_end in lost)
         pump = self._subscription.pump
         if pump is not None and lost:
-            log.warning(
-                "dead letters lost",
-                extra={
-                    "topic": self._topic.name,
-                    "subscription": self._subscription.name,
-                    "messages": count,
-                    "error": reason,
-                },
+            self._broker.stories.tell(
+                self._topic,
+                self._subscription,
+                EventKind.DISCARDED,
+                detail=f"they cannot be read any more: {reason}",
+                messages=count,
             )
             pump.acked(lost)
             self._subscription.discarded += count

@@ -6,11 +6,11 @@ count is written like an acknowledgement: soon, and without anybody waiting for 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from danubius.ack.core.failure import compile_rule
 from danubius.errors import InvalidArgument, InvalidName
+from danubius.model.admin_replies import EventKind
 from danubius.model.ids import parse_topic_name
 from danubius.model.policy import Exhausted
 
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from danubius.ack.core.failure import FailureRule
     from danubius.ack.core.ranges import Segment
     from danubius.broker.ack_journal import AckJournal
+    from danubius.broker.story import Stories
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.model.policy import FailurePolicy
-
-log = logging.getLogger(__name__)
 
 
 def policy_of(topic: Topic, subscription: Subscription) -> FailurePolicy:
@@ -71,7 +70,7 @@ def apply_rule(topic: Topic, subscription: Subscription) -> None:
 class SubscriptionFailures:
     """Where the pump of one subscription tells what failed."""
 
-    __slots__ = ("_acks", "_on_condemned", "_subscription", "_topic")
+    __slots__ = ("_acks", "_on_condemned", "_stories", "_subscription", "_topic")
 
     def __init__(
         self,
@@ -79,7 +78,9 @@ class SubscriptionFailures:
         subscription: Subscription,
         acks: AckJournal,
         on_condemned: Callable[[Topic, Subscription], None],
+        stories: Stories,
     ) -> None:
+        self._stories = stories
         self._topic = topic
         self._subscription = subscription
         self._acks = acks
@@ -90,30 +91,23 @@ class SubscriptionFailures:
 
     def timed_out(self, count: int) -> None:
         self._subscription.timed_out += count
+        self._tell(EventKind.TIMED_OUT, count)
 
     def counted(self, segments: Sequence[Segment[int]]) -> None:
         self._acks.count(self._topic, self._subscription, segments)
 
     def condemned(self, count: int, reason: str) -> None:
-        self._log("messages condemned", count, reason)
+        self._tell(EventKind.CONDEMNED, count, reason)
         self._on_condemned(self._topic, self._subscription)
 
     def blocked(self, count: int, reason: str) -> None:
-        self._log("subscription blocked", count, reason)
+        self._tell(EventKind.BLOCKED, count, reason)
 
     def discarded(self, count: int, reason: str) -> None:
         self._subscription.discarded += count
         # Dropped messages were acknowledged by nobody.
         self._subscription.acked -= count
-        self._log("messages discarded", count, reason)
+        self._tell(EventKind.DISCARDED, count, reason)
 
-    def _log(self, event: str, count: int, reason: str) -> None:
-        log.info(
-            event,
-            extra={
-                "topic": self._topic.name,
-                "subscription": self._subscription.name,
-                "messages": count,
-                "reason": reason,
-            },
-        )
+    def _tell(self, kind: EventKind, count: int, reason: str = "") -> None:
+        self._stories.tell(self._topic, self._subscription, kind, detail=reason, messages=count)

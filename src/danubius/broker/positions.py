@@ -237,8 +237,8 @@ def _acknowledge(
         for member, ranges in plans:
             if member.subscription.pump is None:
                 member.subscription.acked += _count(ranges)
-            detail = f"{_count(ranges)} messages up to offset {ranges[-1][1] - 1}"
-            node.broker.stories.tell(*member, kind, detail=detail)
+            detail = f"up to offset {ranges[-1][1] - 1}"
+            node.broker.stories.tell(*member, kind, detail=detail, messages=_count(ranges))
         on_reply(admin_replies.MessagesCounted(messages))
 
     # One range each: what lies between those that were asked for is acknowledged already.

@@ -15,6 +15,7 @@ from danubius.broker.admission import Limits
 from danubius.broker.events import LogTrimmed, RangesAcked
 from danubius.errors import DanubiusError
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.admin_replies import EventKind
 from danubius.model.ids import namespace_of
 from danubius.model.policy import QuotaAction
 from danubius.model.topic import Retention
@@ -129,6 +130,11 @@ class Quotas:
             if subscription is not None:
                 subscription.quota_dropped += count
                 total += count
+                if count:
+                    detail = f"below offset {start}, to stay within the quota"
+                    self._broker.stories.tell(
+                        topic, subscription, EventKind.DROPPED, detail=detail, messages=count
+                    )
         if isinstance(topic.gate, Limits):
             topic.gate.measure()
         log.info(

@@ -29,7 +29,7 @@ from danubius.broker.letters import (
     take_some,
 )
 from danubius.broker.statistics import measure_members
-from danubius.broker.targets import Target, find_members, find_target
+from danubius.broker.targets import Member, Target, find_members, find_target
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -42,6 +42,7 @@ from danubius.model import admin
 from danubius.model.admin_replies import (
     DeadLetter,
     DeadLettersListed,
+    EventKind,
     MessagesCounted,
     SubscriptionDescribed,
     take_page,
@@ -74,6 +75,11 @@ class _Graves:
     def __init__(self, broker: Broker, target: Target, subscription: str) -> None:
         self._names = {topic.name for topic in target.topics}
         self._subscription = subscription
+        self.members = [
+            Member(topic, topic.subscriptions[subscription])
+            for topic in target.topics
+            if subscription in topic.subscriptions
+        ]
         self.topics = _graves_of(broker, target, subscription)
 
     def is_mine(self, letter: Letter) -> bool:
@@ -281,6 +287,12 @@ class _Sweep:
 
     def _end(self, reply: AdminReply | DanubiusError) -> None:
         self._node.dead_letters.sweeping.difference_update(self._keepers)
+        if self._done and self._graves.members:
+            # Letters of all partitions lie in one topic; the first tells it for all.
+            kind = EventKind.REDRIVEN if self._revives else EventKind.PURGED
+            detail = reply.message if isinstance(reply, DanubiusError) else ""
+            stories = self._node.broker.stories
+            stories.tell(*self._graves.members[0], kind, detail=detail, messages=self._done)
         self._on_reply(reply)
 
 
@@ -307,6 +319,9 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
         if isinstance(result, DanubiusError):
             on_reply(result)
             return
+        detail = "its own failure policy" if request.failure is not None else "the topic's again"
+        for member in members:
+            node.broker.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
         on_reply(describe_members(node, target, request.subscription))
 
     facts = [
@@ -318,7 +333,13 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
 
 def _unblock(node: Node, request: admin.UnblockSubscription, on_reply: OnReply) -> None:
     members = find_members(find_target(node.broker, request.topic), request.subscription)
-    released = sum(_release(node.broker, topic, subscription) for topic, subscription in members)
+    released = 0
+    for member in members:
+        count = _release(node.broker, *member)
+        released += count
+        if count:
+            detail = "they are delivered again"
+            node.broker.stories.tell(*member, EventKind.UNBLOCKED, detail=detail, messages=count)
     on_reply(MessagesCounted(released))
 
 

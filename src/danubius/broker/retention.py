@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.broker.events import LogTrimmed, RangesAcked
 from danubius.errors import DanubiusError
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.admin_replies import EventKind
 from danubius.model.limits import MIB
 from danubius.model.topic import BYTES_MAX, retention_of
 
@@ -129,6 +130,8 @@ class TopicRetention:
             return
         for subscription, count in counts:
             subscription.expired += count
+            if count:
+                self._broker.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
 
 
 def _plan(topic: Topic, ledger: ManagedLedger, now_ms: int) -> int:

@@ -1,6 +1,7 @@
 """What happened to subscriptions, for those who ask afterwards: the last events of each, and a line in the log.
 
-A story begins with its first event and holds at most EVENTS_MAX; what repeats within a second is one event.
+A story begins with its first event and holds at most EVENTS_MAX; what repeats within a second is one event, with a
+count and the sum of its messages. The log has a line when it begins, and one with the sums afterwards.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from danubius.model.admin_replies import EventKind, SubscriptionEvent
 
@@ -43,7 +46,7 @@ class Stories:
         self._clock = clock
         self._next_number = 1
 
-    def tell(
+    def tell(  # what happened, to whom
         self,
         topic: Topic,
         subscription: Subscription,
@@ -51,6 +54,7 @@ class Stories:
         *,
         who: str = "",
         detail: str = "",
+        messages: int = 0,
     ) -> None:
         """It has happened."""
         now_ms = self._clock.wall_us() // 1000
@@ -60,25 +64,47 @@ class Stories:
         if story is None:
             story = subscription.story = deque(maxlen=EVENTS_MAX)
         last = story[-1] if story else None
-        count = 1
+        event = SubscriptionEvent(
+            number, now_ms, kind.value, topic.name, who, detail, messages=messages
+        )
         if (
             last is not None
             and (last.kind, last.who) == (kind, who)
             and now_ms - last.time_ms < REPEAT_MS
         ):
-            count = last.count + 1
-            now_ms = last.time_ms
-            story.pop()
-        story.append(SubscriptionEvent(number, now_ms, kind.value, topic.name, who, detail, count))
-        level = logging.DEBUG if kind in _EVERYDAY else logging.INFO
-        if log.isEnabledFor(level):
-            facts = {"topic": topic.name, "subscription": subscription.name, "event": kind.value}
-            log.log(level, "subscription event", extra={**facts, "who": who, "detail": detail})
+            event = msgspec.structs.replace(
+                event,
+                time_ms=last.time_ms,
+                count=last.count + 1,
+                messages=last.messages + messages,
+            )
+            story[-1] = event
+            return
+        if last is not None and last.count > 1:
+            _log(subscription, last)
+        story.append(event)
+        _log(subscription, event)
 
     @staticmethod
     def of(subscription: Subscription, after: int = 0) -> list[SubscriptionEvent]:
         """The events behind a number, the oldest first."""
         return [event for event in subscription.story or () if event.number > after]
+
+
+def _log(subscription: Subscription, event: SubscriptionEvent) -> None:
+    level = logging.DEBUG if event.kind in _EVERYDAY else logging.INFO
+    if not log.isEnabledFor(level):
+        return
+    facts: dict[str, object] = {
+        "topic": event.topic,
+        "subscription": subscription.name,
+        "event": event.kind,
+        "who": event.who,
+        "detail": event.detail,
+        "count": event.count,
+        "messages": event.messages,
+    }
+    log.log(level, "subscription event", extra={key: fact for key, fact in facts.items() if fact})
 
 
 def merge_stories(stories: list[list[SubscriptionEvent]], limit: int) -> list[SubscriptionEvent]:

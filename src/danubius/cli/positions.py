@@ -154,7 +154,9 @@ def _print_event(event: SubscriptionEvent, *, json: bool) -> None:
         print_json(to_json(event))
         return
     times = f" ({event.count} times)" if event.count > 1 else ""
-    words = " ".join(word for word in (event.who, event.detail) if word)
+    noun = "message" if event.messages == 1 else "messages"
+    about = f"{human_count(event.messages)} {noun}" if event.messages else ""
+    words = " ".join(word for word in (about, event.who, event.detail) if word)
     click.echo(f"{moment(event.time_ms)}  {event.kind:<14}  {words}{times}".rstrip())
 
 

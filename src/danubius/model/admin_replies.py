@@ -145,6 +145,8 @@ class SubscriptionEvent(Line, frozen=True, gc=False):
     """A sentence."""
     count: int = 1
     """How often within a second."""
+    messages: int = 0
+    """How many messages it was about, all times together; 0 if it was about none."""
 
 
 class DeadLetter(Line, frozen=True, gc=False):

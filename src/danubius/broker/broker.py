@@ -34,6 +34,7 @@ from danubius.dispatch.pump import Pump
 from danubius.errors import DanubiusError, TopicNotFound
 from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.ring import Ring
+from danubius.model.admin_replies import EventKind
 from danubius.model.ids import (
     ConsumerId,
     Epoch,
@@ -340,7 +341,13 @@ class Broker:
 
             def committed() -> None:
                 # Two first consumers may ask at once: the later fact changes nothing.
-                on_done(topic.subscriptions.get(name) or self.host_subscription(topic, event))
+                subscription = topic.subscriptions.get(name)
+                if subscription is None:
+                    subscription = self.host_subscription(topic, event)
+                    if topic.is_reliable:
+                        detail = f"{kind.value}, at offset {offset}"
+                        self.stories.tell(topic, subscription, EventKind.CREATED, detail=detail)
+                on_done(subscription)
 
             if topic.is_reliable:
                 self.journal_event(topic.id, event, committed, on_done)
@@ -371,6 +378,7 @@ class Broker:
             subscription.pump.close()
             subscription.pump = None
         if topic.is_reliable:
+            self.stories.tell(topic, subscription, EventKind.RETYPED, detail=f"to {kind.value}")
             event = SubscriptionRetyped(topic.id, subscription.id, kind)
             self.journal.append(EVENT_RECORD, topic.id, encode_event(event), None, sync=False)
 
@@ -396,9 +404,7 @@ class Broker:
             call_at=self._call_at,
             on_acked=functools.partial(self.acks.add, topic, subscription),
             on_dropped=functools.partial(self._count_dropped, subscription),
-            failures=SubscriptionFailures(
-                topic, subscription, self.acks, self._bury, self.stories
-            ),
+            failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
         )
 
     def _bury(self, topic: Topic, subscription: Subscription) -> None:

@@ -200,7 +200,7 @@ async def test_skip_peek_and_clear(bench: Any, peer: Any) -> None:
     figures = ask(peer, admin.DescribeSubscription(TOPIC, "s")).statistics
     assert (figures.backlog_messages, figures.unacked_messages) == (0, 0)
     kinds = [one.kind for one in ask(peer, admin.ListEvents(TOPIC, "s")).events]
-    assert kinds == ["joined", "skipped", "cleared"]
+    assert kinds == ["created", "joined", "skipped", "cleared"]
 
 
 async def test_a_subscription_is_deleted_by_force_or_once_it_is_idle(bench: Any, peer: Any) -> None:

@@ -165,6 +165,7 @@ async def test_a_story_is_told_in_order_and_bounded(bench: Any, peer: Any) -> No
     peer.call(CloseConsumer(handle))
     first = ask(peer, admin.ListEvents(TOPIC, "s"))
     assert [(event.kind, event.who) for event in first.events] == [
+        ("created", ""),
         ("joined", "one"),
         ("left", "one"),
     ]

@@ -21,6 +21,8 @@ from danubius.broker.recovery import Recovery
 from danubius.client.version import VERSION
 from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
+from danubius.edge.rest.desk import Desk
+from danubius.edge.rest.serving import rest_routes
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
@@ -75,6 +77,7 @@ class Standalone:
         self._ledgers: LedgerStorage
         self._checkpointer: Checkpointer
         self._http: HttpServer | None = None
+        self._rest: Desk | None = None
         self._node: Node
         self.broker: Broker
         self.edge: BinaryEdge
@@ -137,7 +140,9 @@ class Standalone:
         lag.start()
         self._running.callback(lag.stop)
         metrics = Metrics(self._node, self.edge, self._checkpointer, lag)
-        app = build_app(HealthReport(self._problems, self._facts), metrics.render)
+        self._rest = Desk(self._node)
+        routes = rest_routes(self._rest, VERSION)
+        app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
 
@@ -172,8 +177,7 @@ class Standalone:
     async def stop(self) -> None:
         """Send everyone away, write down what is known, let go of the directory."""
         self.edge.close()
-        if self._http is not None:
-            await self._http.shutdown()
+        await self._close_http()
         await self._wait_for_connections()
         self.broker.acks.write()
         await self._checkpoint()
@@ -183,9 +187,17 @@ class Standalone:
     async def abandon(self) -> None:
         """Let go without writing anything more, as after a failure of the disk."""
         self.edge.close()
+        await self._close_http()
+        self._running.close()
+
+    async def _close_http(self) -> None:
+        """Send those away who wait, let the others have their answers."""
+        if self._rest is not None:
+            self._rest.stop()
         if self._http is not None:
             await self._http.shutdown()
-        self._running.close()
+        if self._rest is not None:
+            self._rest.close()
 
     async def _wait_for_connections(self) -> None:
         try:

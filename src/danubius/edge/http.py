@@ -1,19 +1,23 @@
-"""The HTTP face: health for supervisors and metrics for Prometheus."""
+"""The HTTP face: health for supervisors, metrics for Prometheus, and REST for everybody else."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from danubius.edge.rest.bounds import CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_S, STOP_S
+from danubius.edge.rest.serving import not_allowed, not_found
 from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    import asyncio
+    from collections.abc import Callable, Generator, Sequence
 
     from starlette.requests import Request
 
@@ -28,8 +32,10 @@ class HealthReport:
         self.facts = facts
 
 
-def build_app(report: HealthReport, metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
-    """The routes of the HTTP port."""
+def build_app(
+    report: HealthReport, metrics: Callable[[], tuple[bytes, str]], routes: Sequence[Route] = ()
+) -> Starlette:
+    """The routes of the HTTP port: these, and those of the REST interface."""
 
     async def health(_request: Request) -> Response:
         problems = report.problems()
@@ -40,13 +46,61 @@ def build_app(report: HealthReport, metrics: Callable[[], tuple[bytes, str]]) ->
         body, content_type = metrics()
         return Response(body, headers={"content-type": content_type})
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/health", health),
             Route("/ready", health),
             Route("/metrics", prometheus),
-        ]
+            *routes,
+        ],
+        exception_handlers={404: not_found, 405: not_allowed},
     )
+    app.router.redirect_slashes = False
+    return app
+
+
+class HttpConnection(H11Protocol):
+    """One connection: cut off if it never gets to a request, or if there are too many."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Found by whoever answers, in the scope of a request.
+        self.app_state = {**self.app_state, "abort": self._abort}
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self._expect_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle and not self.cycle.response_complete:
+            self._expect_nothing()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._expect_headers()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # From here the keep-alive time-out counts; what is left of an old deadline does not.
+        self._expect_nothing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect_nothing()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADER_S, self._abort)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _abort(self) -> None:
+        self.transport.abort()
 
 
 class HttpServer(uvicorn.Server):
@@ -74,6 +128,15 @@ class HttpServer(uvicorn.Server):
 def make_server(app: Starlette, host: str, port: int) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
-            app, host=host, port=port, lifespan="off", log_config=None, access_log=False, ws="none"
+            app,
+            host=host,
+            port=port,
+            http=HttpConnection,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            ws="none",
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+            timeout_graceful_shutdown=STOP_S,
         )
     )

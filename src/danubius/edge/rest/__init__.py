@@ -1,0 +1,1 @@
+"""REST on the HTTP port: administration, publishing, reading and consuming, described by OpenAPI."""

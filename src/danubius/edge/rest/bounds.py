@@ -1,0 +1,87 @@
+"""Every bound of the REST interface, and the gates that keep to those that count what is under way."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from danubius.errors import Overloaded
+from danubius.model.limits import KIB, MESSAGE_BYTES_MAX, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+BODY_BYTES_MAX: Final = 1 * MIB
+"""Of requests that carry no messages."""
+MESSAGES_BODY_BYTES_MAX: Final = 4 * MIB
+"""JSON is read on the broker's loop: at this size it takes about as long as a large batch takes."""
+BINARY_BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX
+BODIES_BYTES_MAX: Final = 64 * MIB
+"""Of all requests that are being read or answered."""
+HEADER_BYTES_MAX: Final = 64 * KIB
+"""Of one request: its first line and all its headers."""
+
+CONNECTIONS_MAX: Final = 2_000
+"""Open at once; who comes then is cut off."""
+REQUESTS_MAX: Final = 1_000
+"""Under way at once, waiting ones included."""
+WAITS_MAX: Final = 500
+"""Long polls under way."""
+TAILS_MAX: Final = 100
+"""Streams of server-sent events."""
+SESSIONS_MAX: Final = 500
+"""Consumers that live from one request to the next."""
+PRODUCERS_MAX: Final = 1_000
+"""Kept open between requests; the one used longest ago goes first."""
+
+HEADER_S: Final = 20.0
+"""From the first byte of a request, or the connection's start, to the end of its headers."""
+BODY_S: Final = 30.0
+"""For a request's body to arrive."""
+REQUEST_S: Final = 60.0
+"""For an answer, beside what the request itself asks to wait."""
+SEND_S: Final = 10.0
+"""For a reader of a stream to take what it was sent; a slower one is ended."""
+IDLE_PRODUCER_S: Final = 5.0
+"""A producer that publishes for HTTP leaves after this long, so that it keeps no exclusive one out."""
+STOP_S: Final = 2
+"""For requests that are under way when the broker stops."""
+
+WAIT_MS_MAX: Final = 30_000
+"""Of a long poll: below the time-outs of usual proxies."""
+HEARTBEAT_S: Final = 15.0
+"""A stream without messages sends a comment this often."""
+TAIL_MS_MAX: Final = 3_600_000
+"""A stream ends after an hour; the reader comes back with Last-Event-ID."""
+MESSAGES_MAX: Final = 1_000
+"""In one answer."""
+ANSWER_BYTES_MAX: Final = 1 * MIB
+"""Of the messages in one answer, before they become text, unless the first is larger."""
+FETCH_BYTES: Final = 256 * KIB
+"""Read at once for a stream."""
+SESSION_BYTES: Final = 1 * MIB
+"""What a consumer session takes before anybody asks for it."""
+ON_THREAD_BYTES: Final = 1 * MIB
+"""A batch larger than this is unpacked on a thread."""
+
+
+class Gate:
+    """Counts what is under way, and lets in no more than there is room for."""
+
+    def __init__(self, what: str, most: int) -> None:
+        self._what = what
+        self._most = most
+        self.taken = 0
+
+    @contextlib.contextmanager
+    def take(self, amount: int = 1) -> Generator[None]:
+        """Overloaded if it does not fit."""
+        if self.taken + amount > self._most:
+            raise Overloaded(
+                f"the broker has room for {self._most:,} {self._what} over HTTP; try again in a second"
+            )
+        self.taken += amount
+        try:
+            yield
+        finally:
+            self.taken -= amount

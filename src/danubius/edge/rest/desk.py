@@ -1,0 +1,93 @@
+"""What all endpoints share: the ways into the broker, and the counts of what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from danubius.broker.administration import administer
+from danubius.edge.rest.bounds import (
+    BODIES_BYTES_MAX,
+    REQUESTS_MAX,
+    TAILS_MAX,
+    WAITS_MAX,
+    Gate,
+)
+from danubius.edge.rest.line import Line
+from danubius.edge.rest.publishing import Publisher
+from danubius.edge.rest.sessions import ConsumerSessions
+from danubius.errors import DanubiusError, InvalidArgument
+from danubius.model.admin_codec import decode_request, encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from danubius.broker.node import Node
+    from danubius.model.admin import AdminRequest
+
+
+class Desk:
+    """The REST interface's hold on one broker."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lines: set[Line] = set()
+        self.publisher = Publisher(node)
+        self.sessions = ConsumerSessions(node)
+        self.stopping = asyncio.Event()
+        self.requests = Gate("requests", REQUESTS_MAX)
+        self.waits = Gate("requests that wait", WAITS_MAX)
+        self.tails = Gate("streams", TAILS_MAX)
+        self.bodies = Gate("bytes of requests", BODIES_BYTES_MAX)
+
+    async def administer(self, request: AdminRequest) -> Any:
+        """What the broker answers to an operator; its error is raised."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def answered(reply: Any) -> None:
+            if future.done():
+                return
+            if isinstance(reply, DanubiusError):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+        # The way through the wire's codec: JSON knows numbers that MessagePack cannot keep.
+        try:
+            checked = decode_request(encode_request(request))
+        except OverflowError as problem:
+            raise InvalidArgument(
+                "a number of the request is out of range; it must fit 64 bits"
+            ) from problem
+        administer(self._node, checked, answered)
+        return await future
+
+    @contextlib.contextmanager
+    def line(self) -> Generator[Line]:
+        """A connection of one request."""
+        line = self.open_line()
+        try:
+            yield line
+        finally:
+            self.close_line(line)
+
+    def open_line(self) -> Line:
+        line = Line(self._node, "http")
+        self._lines.add(line)
+        return line
+
+    def close_line(self, line: Line) -> None:
+        self._lines.discard(line)
+        line.close()
+
+    def stop(self) -> None:
+        """Whoever waits is sent away; what is being published may still be answered."""
+        self.stopping.set()
+        self.sessions.close()
+        for line in list(self._lines):
+            line.close()
+
+    def close(self) -> None:
+        self.stop()
+        self.publisher.close()

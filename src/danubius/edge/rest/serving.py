@@ -1,0 +1,208 @@
+"""From a request on the HTTP port to an answer: bounds, media types, the struct, the endpoint, the JSON.
+
+Whatever is wrong with a request is answered with a problem; an exception that is none of ours is a bug and a 500.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from danubius.edge.rest import administering, messaging
+from danubius.edge.rest.bounds import BODY_S, REQUEST_S, WAIT_MS_MAX
+from danubius.edge.rest.endpoint import JSON
+from danubius.edge.rest.openapi import describe
+from danubius.edge.rest.page import render
+from danubius.edge.rest.problems import (
+    BodyTimeout,
+    LengthExceeded,
+    MethodNotAllowed,
+    PathNotFound,
+    UnsupportedMediaType,
+    respond,
+)
+from danubius.edge.rest.tail import TailResponse
+from danubius.errors import (
+    ClientClosed,
+    DanubiusError,
+    DeadlineExceeded,
+    InvalidArgument,
+    ShuttingDown,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from danubius.edge.rest.desk import Desk
+    from danubius.edge.rest.endpoint import Endpoint
+
+ENDPOINTS: Final[Sequence[Endpoint]] = (*administering.ENDPOINTS, *messaging.ENDPOINTS)
+OCTETS: Final = "application/octet-stream"
+DISCARDED_BYTES_MAX: Final = 16 << 20
+"""Of a body that is too large, read and dropped so that the sender gets to read why."""
+_NO_CONTENT: Final = 204
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def rest_routes(desk: Desk, version: str) -> list[Route]:
+    """The routes of the REST interface, its description and its page."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        methods = by_path.setdefault(endpoint.path, {})
+        assert endpoint.method not in methods
+        methods[endpoint.method] = endpoint
+    routes = [Route(path, _Resource(desk, methods)) for path, methods in by_path.items()]
+    description = _encode(describe(ENDPOINTS, version))
+    page = render(ENDPOINTS)
+
+    async def openapi(_request: Request) -> Response:
+        return Response(description, media_type=JSON)
+
+    async def listing(_request: Request) -> Response:
+        return Response(page, media_type="text/html")
+
+    return [*routes, Route("/openapi.json", openapi), Route("/api", listing)]
+
+
+async def not_found(request: Request, _error: Exception) -> Response:
+    """The answer where no route leads."""
+    path = request.url.path[:200]
+    return respond(PathNotFound(f"there is nothing at {path!r}; /api lists what there is"))
+
+
+async def not_allowed(request: Request, error: Exception) -> Response:
+    """The answer to a method that a page does not take."""
+    headers: dict[str, str] = getattr(error, "headers", None) or {}
+    allowed = headers.get("Allow", "GET")
+    return respond(
+        MethodNotAllowed(
+            f"{request.url.path[:200]!r} takes {allowed}, not {request.method[:20]}",
+            {"allow": allowed},
+        )
+    )
+
+
+class _Resource:
+    """All methods of one path, as an ASGI application."""
+
+    def __init__(self, desk: Desk, methods: dict[str, Endpoint]) -> None:
+        self._desk = desk
+        self._methods = methods
+        self._allowed = ", ".join(sorted(methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            answer = await self._answer(request)
+        except ClientDisconnect:
+            return
+        except DanubiusError as error:
+            answer = respond(self._seen(error))
+        await answer(scope, receive, send)
+
+    def _seen(self, error: DanubiusError) -> DanubiusError:
+        """Lines are closed when the broker stops: say that."""
+        if isinstance(error, ClientClosed) and self._desk.stopping.is_set():
+            return ShuttingDown("the broker is stopping; try again in a moment")
+        return error
+
+    async def _answer(self, request: Request) -> Response | TailResponse:
+        endpoint = self._methods.get(request.method)
+        if endpoint is None:
+            raise MethodNotAllowed(
+                f"this path takes {self._allowed}, not {request.method[:20]}",
+                {"allow": self._allowed},
+            )
+        if self._desk.stopping.is_set():
+            raise ShuttingDown("the broker is stopping; try again in a moment")
+        with self._desk.requests.take():
+            asked = await self._read(endpoint, request)
+            try:
+                async with asyncio.timeout(REQUEST_S + WAIT_MS_MAX / 1000):
+                    reply = await endpoint.run(self._desk, asked)
+            except TimeoutError:
+                raise DeadlineExceeded(
+                    f"there was no answer within {REQUEST_S:.0f} s; whether it was done is unknown"
+                ) from None
+        return _respond(endpoint, reply)
+
+    async def _read(self, endpoint: Endpoint, request: Request) -> Any:
+        query = request.query_params
+        for name in query:
+            if len(query.getlist(name)) > 1:
+                raise InvalidArgument(f"{name[:80]!r} is given more than once; give it once")
+        is_binary = False
+        body = b""
+        if endpoint.method in ("POST", "PUT", "PATCH"):
+            is_binary = _is_binary(endpoint, request)
+            body = await self._read_body(endpoint, request, is_binary=is_binary)
+        if is_binary:
+            if query:
+                raise InvalidArgument("the query of the request takes nothing; use the headers")
+            return endpoint.read_binary(request.path_params, request.headers, body)
+        return endpoint.read(request.path_params, dict(query), request.headers, body)
+
+    async def _read_body(self, endpoint: Endpoint, request: Request, *, is_binary: bool) -> bytes:
+        most = endpoint.body_bytes_max
+        if is_binary:
+            assert endpoint.binary is not None
+            most = endpoint.binary.bytes_max
+        length = request.headers.get("content-length", "")
+        expected = int(length) if length.isdigit() and len(length) < 16 else most
+        with self._desk.bodies.take(min(expected, most)):
+            try:
+                async with asyncio.timeout(BODY_S):
+                    return await _collect(request, most)
+            except TimeoutError:
+                raise BodyTimeout(
+                    f"the body did not arrive within {BODY_S:.0f} s; send it faster, or in parts"
+                ) from None
+
+
+async def _collect(request: Request, most: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= most:
+            chunks.append(chunk)
+        else:
+            chunks.clear()
+        if size > most + DISCARDED_BYTES_MAX:
+            break
+    if size > most:
+        raise LengthExceeded(
+            f"the body has more than {most:,} bytes; send less at once, or use the native protocol"
+        )
+    return b"".join(chunks)
+
+
+def _is_binary(endpoint: Endpoint, request: Request) -> bool:
+    """Whether the body is one message as it is; UnsupportedMediaType if it is neither that nor JSON."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media == OCTETS and endpoint.binary is not None:
+        return True
+    has_body = request.headers.get("content-length", "0") != "0" or (
+        "transfer-encoding" in request.headers
+    )
+    if media != JSON and (media or endpoint.is_body_needed) and has_body:
+        takes = f"{JSON} or {OCTETS}" if endpoint.binary is not None else JSON
+        raise UnsupportedMediaType(
+            f"the content type is {media[:80]!r}; send a body of {takes}, and say so in content-type"
+        )
+    return False
+
+
+def _respond(endpoint: Endpoint, reply: Any) -> Response | TailResponse:
+    if isinstance(reply, Response | TailResponse):
+        return reply
+    if endpoint.status == _NO_CONTENT:
+        return Response(status_code=_NO_CONTENT)
+    return Response(_encode(reply), endpoint.status, media_type=JSON)

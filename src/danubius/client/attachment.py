@@ -66,6 +66,8 @@ class Attachment(Generic[ReplyT]):
         self._is_new = True
         self._is_ended = False
         self._opened: tuple[Session, int] | None = None
+        self.refusal: DanubiusError | None = None
+        """Why the last attempt failed, while attempts go on."""
 
     async def open(self, timeout_s: float | None) -> None:
         """Attach for the first time and wait for it; None: for as long as it takes."""
@@ -151,12 +153,14 @@ class Attachment(Generic[ReplyT]):
             if self._is_new:
                 self._opened = session, reply.handle
             self._is_new = False
+            self.refusal = None
             self._owner.on_attached(session, reply)
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)
         elif not isinstance(reply, DanubiusError):
             self._fail(expect(reply, self._owner.attach_command().opcode.name))
         elif isinstance(reply, BrokerUnavailable) or (reply.is_retryable and not self._is_new):
+            self.refusal = reply
             self.attach_later()
         else:
             self._fail(reply)

@@ -273,7 +273,8 @@ class Shipper:
                 f"{topic} took no messages: gave up after {timeout_s:g} s, the broker says:"
                 f" {self._refusal.message}"
             )
-        why = f"; the last trouble was: {self._trouble.message}" if self._trouble else ""
+        trouble = self._attachment.refusal or self._trouble
+        why = f"; the last trouble was: {trouble.message}" if trouble else ""
         return DeadlineExceeded(f"no acknowledgement from {topic} within {timeout_s:g} s{why}")
 
     # ------------------------------------------------------------ attaching

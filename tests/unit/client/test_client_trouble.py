@@ -129,12 +129,12 @@ async def test_send_gives_up_with_what_the_broker_kept_saying(
     store = Store(broker)
     store.refusals = [kind("the disk is full")] * 1000
     async with danubius.connect(broker.url) as client:
-        producer = await client.producer(TOPIC, send_timeout=0.2)
-        with pytest.raises(kind, match=r"gave up after 0\.2 s.* the disk is full"):
+        producer = await client.producer(TOPIC, send_timeout=1.0)
+        with pytest.raises(kind, match=r"gave up after 1 s.* the disk is full"):
             await producer.send(b"x")
         store.refusals = []
         # The wait that the refusals brought about may be longer than this short patience.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not store.stored:
                 with suppress(kind):
                     assert (await producer.send(b"y")).offset == 0
@@ -148,23 +148,55 @@ async def test_a_send_that_is_not_answered_is_in_doubt_whatever_was_said_before(
     store.refusals = [StorageFull("the disk is full")]
     store.is_silent = True
     async with danubius.connect(broker.url) as client:
-        producer = await client.producer(TOPIC, send_timeout=0.3)
+        producer = await client.producer(TOPIC, send_timeout=1.0)
         with pytest.raises(danubius.DeadlineExceeded, match="the disk is full"):
             await producer.send(b"x")
         assert store.stored == [b"x"]
+
+
+async def test_every_send_ends_in_time_though_the_broker_takes_no_new_epoch_either(
+    broker: ScriptedBroker,
+) -> None:
+    """A full disk: the first send leaves a gap, and the new epoch that leads past it is refused as well."""
+    store = Store(broker)
+    async with danubius.connect(broker.url) as client:
+        producer = await client.producer(TOPIC, send_timeout=1.0)
+        await producer.send(b"before")
+
+        def refuse(peer: Peer, frame: Frame) -> None:
+            full = StorageFull("the disk is full")
+            peer.send(Error(full.code, str(full), int(full.retry)), frame.correlation_id)
+
+        def refuse_new_lives(peer: Peer, frame: Frame) -> None:
+            assert isinstance(frame.command, OpenProducer)
+            (broker.answer if frame.command.resume_epoch else refuse)(peer, frame)
+
+        store.refusals = [StorageFull("the disk is full")] * 1000
+        broker.on[OpenProducer] = refuse_new_lives
+        with pytest.raises(StorageFull, match="the disk is full"):
+            await producer.send(b"refused")
+        store.refusals = []
+        for _ in range(3):
+            with pytest.raises(danubius.DeadlineExceeded, match="the disk is full"):
+                async with asyncio.timeout(30):
+                    await producer.send(b"refused too")
+        del broker.on[OpenProducer]
+        async with asyncio.timeout(30):
+            while len(store.stored) < 2:
+                with suppress(danubius.DeadlineExceeded):
+                    await producer.send(b"after")
+    assert store.stored == [b"before", b"after"]
 
 
 async def test_the_send_timeout_counts_from_the_send_not_from_the_linger(
     broker: ScriptedBroker,
 ) -> None:
     Store(broker).is_silent = True
-    loop = asyncio.get_running_loop()
     async with danubius.connect(broker.url) as client:
-        producer = await client.producer(TOPIC, linger=0.4, send_timeout=0.5)
-        began_s = loop.time()
+        producer = await client.producer(TOPIC, linger=3.0, send_timeout=3.5)
         with pytest.raises(danubius.DeadlineExceeded):
-            await producer.send(b"x")
-        assert 0.45 <= loop.time() - began_s < 0.8  # not 0.9
+            async with asyncio.timeout(6.2):  # not 6.5
+                await producer.send(b"x")
 
 
 async def test_flush_tells_what_a_cancelled_send_many_cannot(broker: ScriptedBroker) -> None:
@@ -311,8 +343,8 @@ async def test_a_broker_that_refuses_at_once_is_quoted(broker: ScriptedBroker) -
 
 async def test_a_broker_that_says_nothing_is_given_up(broker: ScriptedBroker) -> None:
     broker.on[Hello] = lambda _peer, _frame: None
-    with pytest.raises(danubius.DeadlineExceeded, match=r"within 0\.05 s"):
-        await danubius.connect(broker.url, connect_timeout=0.05)
+    with pytest.raises(danubius.DeadlineExceeded, match=r"within 0\.5 s"):
+        await danubius.connect(broker.url, connect_timeout=0.5)
 
 
 async def test_nobody_there_is_a_clear_error() -> None:
@@ -340,7 +372,7 @@ async def test_without_a_broker_for_too_long_everything_fails(broker: ScriptedBr
         consumer = await client.consumer(TOPIC, subscription="s")
         broker.peers[0].drop()
         with pytest.raises(danubius.BrokerUnavailable, match=r"for 0\.1 s"):
-            await consumer.receive(timeout=5)
+            await consumer.receive(timeout=30)
         with pytest.raises(danubius.BrokerUnavailable):
             await producer.send(b"x")
         with pytest.raises(danubius.BrokerUnavailable):
@@ -368,7 +400,7 @@ async def test_a_close_that_is_cancelled_still_closes_the_connection(
     client = await danubius.connect(broker.url)
     producer = await client.producer(TOPIC)
     producer.send_nowait(b"never acknowledged")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async with asyncio.TaskGroup() as tasks:
             closing = tasks.create_task(client.close())
             await broker.arrived(Produce)
@@ -386,7 +418,7 @@ async def test_a_request_under_way_when_the_client_closes_says_so(broker: Script
         with pytest.raises(danubius.ClientClosed):
             await client.create_topic(TOPIC, exist_ok=exist_ok)
 
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(ask(exist_ok=True))
         tasks.create_task(ask(exist_ok=False))
         await broker.arrived(CreateTopic, 2)

@@ -78,7 +78,9 @@ class Outbox(Generic[TokenT]):
 
     @property
     def has_window(self) -> bool:
-        """Whether a batch added now could be sent now."""
+        """Whether a batch added now could be sent now, or nothing is here whose end would bring it along."""
+        if not self.bytes:
+            return True  # behind a barrier too: here its time runs out, as everybody's
         return not self._waiting and self.barrier is None and len(self._in_flight) < self.window
 
     @property

@@ -19,7 +19,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-_TIMEOUT_S = {"e2e": 120, "fuzz": 180, "property": 60}
+_TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240}
 """Folders whose tests may take longer than the default; a test's own mark wins."""
 
 

@@ -1,7 +1,8 @@
 """A real broker in a process of its own: started, killed, restarted and read from the outside.
 
 The port is chosen below the kernel's ephemeral range, so that a client that dials a dead broker again and again can
-never be connected to itself, and a restart always finds its port free. Every broker ever started is in `STARTED`
+never be connected to itself; and it is this process's alone until that ends, so that a restart always finds it free,
+whatever other test processes start meanwhile. Every broker ever started is in `STARTED`
 until its owner forgets it: a failing test shows their logs.
 """
 
@@ -27,11 +28,12 @@ SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
 READY: Final = re.compile(
     r"^danubius ready: danube://([^\s:]+):(\d+)\s+http://[^\s:]+:(\d+)\s+data (.+)$"
 )
-START_SECONDS_MAX: Final = 20.0
-STOP_SECONDS_MAX: Final = 15.0
+START_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 60.0
 LOG_TAIL_CHARACTERS: Final = 8_000
 
 STARTED: list[BrokerProcess] = []
+_claims: list[socket.socket] = []
 
 
 class BrokerNotReady(Exception):
@@ -58,7 +60,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def run_command(*arguments: str, stdin: str | None = None, timeout_s: float = 30.0) -> Exit:
+def run_command(*arguments: str, stdin: str | None = None, timeout_s: float = 90.0) -> Exit:
     """Run `danubius ARGUMENTS` to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "danubius", *arguments],
@@ -73,17 +75,22 @@ def run_command(*arguments: str, stdin: str | None = None, timeout_s: float = 30
 
 
 def free_port() -> int:
-    """A port that nobody listens on, outside the ephemeral range."""
+    """A port that nobody listens on, outside the ephemeral range, and that no other test process is given."""
     dice = random.Random(os.urandom(8))
     for _ in range(200):
         port = dice.randrange(12_000, 31_000)
+        claim = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                # A name that the kernel gives to one process, and takes back when that ends.
+                claim.bind(f"\0danubius-test-port-{port}")
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                claim.close()
                 continue
-            return port
+        _claims.append(claim)
+        return port
     raise BrokerNotReady("no free port found")
 
 
@@ -238,7 +245,7 @@ class BrokerProcess:
 
     def _reap(self) -> None:
         for thread in self._threads:
-            thread.join(5.0)
+            thread.join(30.0)
         self._threads.clear()
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()

@@ -63,7 +63,7 @@ class LossyProxy:
         self._ending.set()
         self.cut()
         await self._server.wait_closed()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30.0):
             while self._running:
                 self._idle.clear()
                 await self._idle.wait()

@@ -24,7 +24,7 @@ FRAME_HEADER: Final = struct.Struct("<IBBHIIII")
 BATCH_HEADER: Final = struct.Struct("<IIQIIBBHIQIIQqqQII")
 FRAME_MAGIC: Final = int.from_bytes(b"DNW\x01", "little")
 BATCH_MAGIC: Final = 0x42524E44
-WAIT_SECONDS: Final = 5.0
+WAIT_SECONDS: Final = 30.0
 
 assert FRAME_HEADER.size == 24
 assert BATCH_HEADER.size == 88

@@ -41,6 +41,14 @@ def find_batches(data_dir: Path, marker: bytes) -> list[Place]:
     return places
 
 
+def size_of(path: Path) -> int:
+    """Of a file that a running broker may delete at any time; 0 if it did."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
+
+
 def flip(path: Path, position: int) -> None:
     """Change one bit."""
     with path.open("r+b") as file:

@@ -25,8 +25,14 @@ ROWS = 20_000
 
 
 async def wait_for(client: danubius.Client, topic: str) -> None:
-    async with asyncio.timeout(10), client.producer(topic, access="wait-for-exclusive") as producer:
+    async with asyncio.timeout(60), client.producer(topic, access="wait-for-exclusive") as producer:
         await producer.send(b"at last")
+
+
+async def round_trips(client: danubius.Client, topic: str) -> None:
+    """When these are over, what other tasks of this client began before has reached the broker: one line, in order."""
+    for _ in range(10):  # opening a producer takes fewer
+        await client.describe_topic(topic)
 
 
 async def test_exclusive_keeps_others_out_and_says_who(broker: BrokerProcess, topic: str) -> None:
@@ -58,7 +64,7 @@ async def test_who_waits_comes_when_the_other_goes_in_order(
             waiting: list[asyncio.Task[None]] = []
             for name in ("first", "second", "third"):
                 waiting.append(tasks.create_task(wait(name)))
-                await asyncio.sleep(0.05)  # only so that each asks before the next
+                await round_trips(client, topic)  # each asks before the next
             assert not order
             waiting[1].cancel()
             await incumbent.close()
@@ -77,7 +83,7 @@ async def test_a_process_that_dies_leaves_its_place_to_who_waits(
         await doomed.producer(topic, name="doomed", access="exclusive")
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(wait_for(client, topic))
-            await asyncio.sleep(0.05)
+            await round_trips(client, topic)
             assert not waiting.done()
             for link in proxy.links:
                 link.cut()
@@ -124,7 +130,7 @@ async def test_those_who_wait_for_a_deleted_topic_hear_of_it(
         async with asyncio.TaskGroup() as tasks:
             for _ in range(2):
                 tasks.create_task(wait_in_vain())
-            await asyncio.sleep(0.05)
+            await round_trips(client, topic)
             await client.delete_topic(topic)
 
 
@@ -196,12 +202,13 @@ async def test_a_loader_killed_again_and_again_stores_each_row_once(
         line = await process.stdout.readline()
         starts.append(int(line.split()[1]))
         if kill_after_s is None:
-            assert await process.wait() == 0
+            await process.communicate()
+            assert process.returncode == 0
         else:
             await asyncio.sleep(kill_after_s)
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)
-            await process.wait()
+            await process.communicate()  # to the end of its output, so that the pipe is closed
     assert starts == sorted(starts)
     async with danubius.connect(broker.url) as client:
         stored = payloads(await read_all(client, topic))

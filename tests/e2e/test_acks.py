@@ -126,26 +126,28 @@ async def test_nack_brings_it_again_with_a_count(broker: BrokerProcess, topic: s
 async def test_nack_with_delay_waits_and_others_go_on(
     broker: BrokerProcess, topic: str, kind: str
 ) -> None:
-    delay = 0.8
+    delay = 0.3
     async with (
         danubius.connect(broker.url) as client,
         client.producer(topic) as producer,
         client.consumer(topic, subscription="s", type=kind, start="earliest") as consumer,  # pyright: ignore[reportArgumentType] - a str of the four
     ):
-        await producer.send(b"again, later", key=b"a")
-        [message] = await take(consumer, 1)
+        await producer.send(b"in an hour", key=b"a")
+        await producer.send(b"soon", key=b"b")
+        hour, soon = await take(consumer, 2)
         began = time.monotonic()
-        await consumer.nack(message, delay=delay)
-        await producer.send(b"other", key=b"b")
-        [other] = await take(consumer, 1, within_s=delay)
-        await consumer.ack(other)
-        assert other.payload == b"other"
-        assert time.monotonic() - began < delay
-        [again] = await take(consumer, 1, within_s=delay + 2.0)
-        waited = time.monotonic() - began
-    assert again.payload == b"again, later"
-    assert again.redelivery_count == 1
-    assert delay - 0.05 <= waited < delay + 1.0
+        await consumer.nack(hour, delay=3600)
+        await consumer.nack(soon, delay=delay)
+        await producer.send(b"other", key=b"c")
+        came: dict[bytes, tuple[int, float]] = {}
+        for _ in range(2):
+            [message] = await take(consumer, 1)
+            came[message.payload] = message.redelivery_count, time.monotonic() - began
+            await consumer.ack(message)
+        await nothing_comes(consumer, 0.05)
+    assert came.keys() == {b"other", b"soon"}, "neither waits for the one that comes in an hour"
+    assert (came[b"other"][0], came[b"soon"][0]) == (0, 1)
+    assert came[b"soon"][1] >= delay - 0.05
 
 
 async def test_nack_of_a_batch_brings_all_of_it_again(broker: BrokerProcess, topic: str) -> None:
@@ -168,17 +170,19 @@ async def test_ack_timeout_brings_it_again(broker: BrokerProcess, topic: str) ->
             topic, subscription="s", type="shared", start="earliest", ack_timeout=0.5
         ) as consumer:
             began = time.monotonic()
-            messages = await take(consumer, 10)
-            for message in messages[::2]:
+            for message in await take(consumer, 10):
+                if message.offset % 2 == 0:
+                    await consumer.ack(message)
+            # On a slow machine an acknowledgement may come too late, and its message again.
+            again: dict[int, int] = {}
+            while not again.keys() >= {1, 3, 5, 7, 9}:
+                [message] = await take(consumer, 1)
+                again.setdefault(message.offset, message.redelivery_count)
                 await consumer.ack(message)
-            again = await take(consumer, 5, within_s=4.0)
             waited = time.monotonic() - began
-            for message in again:
-                await consumer.ack(message)
-            await nothing_comes(consumer, 0.8)
-    assert sorted(m.offset for m in again) == [1, 3, 5, 7, 9]
-    assert {m.redelivery_count for m in again} == {1}
-    assert 0.4 < waited < 3.0
+        assert await left_over(client, topic, 0) == []
+    assert set(again.values()) == {1}
+    assert waited >= 0.45
 
 
 async def test_ack_timeout_hands_over_to_another_consumer(
@@ -196,7 +200,7 @@ async def test_ack_timeout_hands_over_to_another_consumer(
                 topic, subscription="s", type="shared", name="fresh"
             ) as fresh:
                 offsets: set[int] = set()
-                async with asyncio.timeout(8.0):
+                async with asyncio.timeout(60.0):
                     while offsets != {0, 1, 2, 3}:
                         message = await fresh.receive()
                         offsets.add(message.offset)
@@ -308,7 +312,7 @@ async def test_tasks_that_share_a_consumer_leave_nothing_behind(
         seen: list[int] = []
         async with (
             client.consumer(topic, subscription="s", type="shared", start="earliest") as consumer,
-            asyncio.timeout(20),
+            asyncio.timeout(60),
         ):
 
             async def work() -> None:
@@ -346,7 +350,7 @@ async def test_a_cancelled_subscribe_does_not_keep_the_subscription_busy(
             if not opening.cancelled():
                 await opening.result().close()
         # The last answer may still be under way, and with it what gives its consumer back.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while any(  # noqa: ASYNC110  # another process: there is no event to wait for
                 s.consumers for s in (await client.describe_topic(topic)).subscriptions
             ):

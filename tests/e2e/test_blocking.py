@@ -44,10 +44,10 @@ def test_batches_and_readers(broker: BrokerProcess, topic: str) -> None:
         with client.producer(topic) as producer:
             producer.send_many(numbered(100))
         with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            batch = consumer.receive_batch(timeout=5.0)
+            batch = consumer.receive_batch(timeout=30.0)
             assert list(batch.payloads) == numbered(len(batch))
             consumer.nack(batch)
-            again = consumer.receive_batch(timeout=5.0)
+            again = consumer.receive_batch(timeout=30.0)
             assert again.redelivery_count == 1
             consumer.ack(again)
         with client.reader(topic, start=0, stop_at_end=True) as reader:
@@ -91,7 +91,7 @@ def test_threads_share_one_client(broker: BrokerProcess, topic: str) -> None:
 def test_no_broker_is_a_clear_error() -> None:
     with (
         pytest.raises(danubius.DanubiusError, match=r"127\.0\.0\.1:1") as caught,
-        danubius.blocking.connect("danube://127.0.0.1:1", connect_timeout=1.0),
+        danubius.blocking.connect("danube://127.0.0.1:1", connect_timeout=10.0),
     ):
         pass
     assert caught.value.code == 501

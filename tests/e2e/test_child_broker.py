@@ -32,7 +32,7 @@ def test_a_stopped_demo_leaves_no_broker_and_no_files(tmp_path: Path, how: signa
         brokers = children_of(demo.pid)
         assert len(brokers) == 1
         demo.send_signal(how)
-        _, said = demo.communicate(timeout=30)
+        _, said = demo.communicate(timeout=90)
     finally:
         demo.kill()
     assert demo.returncode == 1

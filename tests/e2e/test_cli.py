@@ -93,7 +93,7 @@ def test_ctrl_c_stops_a_produce_that_waits_for_stdin(broker: BrokerProcess, topi
         assert [line["payload"] for line in consume(broker, topic, 1)] == ["a line"]
         command.send_signal(signal.SIGINT)
         try:
-            assert command.wait(timeout=10) == 1  # stdin is still open
+            assert command.wait(timeout=60) == 1  # stdin is still open
         finally:
             command.kill()
         assert command.stderr.read().strip() == b"danubius: stopped"

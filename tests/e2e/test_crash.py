@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KILLS: Final = 30
 SEED: Final = 20_263
-PROGRESS_SECONDS_MAX: Final = 15.0
+PROGRESS_SECONDS_MAX: Final = 60.0
 
 
 class Story:
@@ -126,7 +126,7 @@ async def kill_again_and_again(broker: BrokerProcess, ordered: Story, spread: St
 
 
 async def wait_all_delivered(story: Story, end: int, what: str) -> None:
-    limit = time.monotonic() + 20.0
+    limit = time.monotonic() + 60.0
     while len(story.delivered) < end:
         missing = next(n for n in range(end) if n not in story.delivered)
         assert time.monotonic() < limit, f"{what}: offset {missing} of {end} was never delivered"
@@ -150,7 +150,7 @@ async def check_log(client: Client, topic: str, story: Story, *, is_ordered: boo
         assert set(story.acked) == set(numbers)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_thirty_kills_lose_nothing(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker()
     ordered_topic, spread_topic = f"{topic}-ordered", f"{topic}-spread"
@@ -188,7 +188,7 @@ async def test_thirty_kills_lose_nothing(start_broker: StartBroker, topic: str) 
                 ]
                 await kill_again_and_again(broker, ordered, spread)
                 stop.set()
-                async with asyncio.timeout(20.0):
+                async with asyncio.timeout(60.0):
                     for task in producing:
                         await task
                 await wait_all_delivered(ordered, len(ordered.acked), "exclusive")

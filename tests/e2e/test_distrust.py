@@ -80,7 +80,7 @@ async def test_a_broker_that_distrusts_itself_ends_and_saves_nothing(
                         await producer.send(b"late")
                         answered += 1
                 assert caught.value.is_retryable
-        said, _ = await asyncio.to_thread(process.communicate, timeout=30.0)
+        said, _ = await asyncio.to_thread(process.communicate, timeout=90.0)
     assert process.returncode == 1
     assert "unexpected error" in said
     assert "BugError" in said

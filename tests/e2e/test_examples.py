@@ -37,7 +37,7 @@ def test_example_runs(broker: BrokerProcess, name: str) -> None:
         [sys.executable, "-W", "error", str(_EXAMPLES / f"{name}.py")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment() | {"DANUBIUS_URL": broker.url, "COUNT": "20000"},
         check=False,
     )
@@ -65,7 +65,7 @@ def test_block_of_a_concept_runs(broker: BrokerProcess, name: str) -> None:
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment() | {"DANUBIUS_URL": broker.url},
         check=False,
     )

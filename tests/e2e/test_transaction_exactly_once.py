@@ -33,7 +33,7 @@ KILLS: Final = 20 if IS_PROOF else 3
 """Of workers, and as many of the broker."""
 WORKERS: Final = 2
 SEED: Final = 316
-SECONDS_MAX: Final = 900.0 if IS_PROOF else 60.0
+SECONDS_MAX: Final = 900.0 if IS_PROOF else 200.0
 SOURCE: Final = "/default/transaction-source"
 TARGET: Final = "/default/transaction-target"
 ACK_TIMEOUT_S: Final = 0.3

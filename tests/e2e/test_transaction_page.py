@@ -14,7 +14,7 @@ import danubius
 from e2e.broker_process import environment
 
 if TYPE_CHECKING:
-    from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "transactions.md"
 _EXAMPLES = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
@@ -28,15 +28,16 @@ _EXAMPLES = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     ],
 )
 def test_example_runs(
-    broker: BrokerProcess, number: int, topic: str, payloads: list[bytes]
+    start_broker: StartBroker, number: int, topic: str, payloads: list[bytes]
 ) -> None:
+    broker = start_broker()  # of its own: these topics are not this test's alone
     program = _EXAMPLES[number].replace("danube://127.0.0.1:6651", broker.url)
     assert broker.url in program
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment(),
         check=False,
     )

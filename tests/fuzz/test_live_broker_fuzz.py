@@ -11,7 +11,6 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pytest
 
 import danubius
 from danubius.wire.commands import Opcode
@@ -213,7 +212,7 @@ class Attack:
                 await asyncio.sleep(0)
                 if peer.reader.at_eof():
                     break
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(60.0):
                 while await peer.reader.read(65_536):
                     pass
         except (PeerClosed, OSError):
@@ -223,7 +222,7 @@ class Attack:
     async def say(self, peer: RawPeer, data: bytes) -> None:
         self.left -= 1
         self.sent += 1
-        await peer.send(data, within_s=10.0)
+        await peer.send(data, within_s=60.0)
 
 
 async def stored_bytes(port: int, topic: str) -> bytes:
@@ -251,7 +250,6 @@ async def readable(broker: BrokerProcess, topic: str) -> list[bytes]:
         return payloads(await read_all(client, topic))
 
 
-@pytest.mark.timeout(150)
 async def test_ten_thousand_malformed_inputs(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker("--log-level", "warning")
     control = f"{topic}-control"
@@ -262,7 +260,7 @@ async def test_ten_thousand_malformed_inputs(start_broker: StartBroker, topic: s
             await producer.send_many(numbered(500))
     pid = broker.pid
     attack = Attack(broker.port)
-    async with bystander(broker.url, topic) as other, asyncio.timeout(100.0):
+    async with bystander(broker.url, topic) as other, asyncio.timeout(300.0):
         async with asyncio.TaskGroup() as tasks:
             working = [tasks.create_task(attack.work(number)) for number in range(WORKERS)]
             while not all(task.done() for task in working):

@@ -107,7 +107,7 @@ async def test_the_first_batch_after_a_reconnect_is_received_whole(broker: Scrip
         ):
             # While the consumer waits for its first message.
             loop.call_soon_threadsafe(loop.call_later, 0.1, lose_connection)
-            return [consumer.receive(timeout=5).offset for _ in range(3)]
+            return [consumer.receive(timeout=30).offset for _ in range(3)]
 
     async with asyncio.TaskGroup() as tasks:
         receiving = tasks.create_task(asyncio.to_thread(work))
@@ -126,7 +126,7 @@ async def test_a_call_under_way_when_the_client_closes_ends(broker: ScriptedBrok
             calls += [pool.submit(consumer.receive) for _ in range(10)]
             for call in calls:
                 with pytest.raises(danubius.ClientClosed):
-                    call.result(timeout=5)
+                    call.result(timeout=30)
 
     await asyncio.to_thread(work)
 
@@ -158,7 +158,7 @@ async def test_a_nack_with_a_wrong_delay_is_refused_and_acks_go_on(broker: Scrip
             danubius.blocking.connect(broker.url) as client,
             client.consumer("/default/t", subscription="s") as consumer,
         ):
-            message = consumer.receive(timeout=5)
+            message = consumer.receive(timeout=30)
             for delay in (-1.0, float("nan"), "soon"):
                 with pytest.raises(danubius.InvalidArgument, match="delay"):
                     consumer.nack(message, delay=cast("float", delay))
@@ -194,7 +194,7 @@ def test_a_call_that_fails_strands_none_behind_it(loop_thread: LoopThread) -> No
     is_full = threading.Event()
 
     def fail(error: Exception) -> None:
-        is_full.wait(5)
+        is_full.wait(30)
         raise error
 
     mailbox.put(lambda: fail(danubius.ClientClosed("too late")))
@@ -215,10 +215,10 @@ def test_stopping_a_loop_ends_what_runs_on_it_and_refuses_more() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(loop.run, last_forever())
-        assert is_running.wait(5)
+        assert is_running.wait(30)
         loop.stop()
         with pytest.raises(danubius.ClientClosed):
-            call.result(timeout=5)
+            call.result(timeout=30)
     with pytest.raises(danubius.ClientClosed):
         loop.run(asyncio.sleep(0))
     with pytest.raises(danubius.ClientClosed):

@@ -53,7 +53,7 @@ async def test_a_cancelled_opening_is_closed_when_its_answer_comes(
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
     held = hold_back(broker, kind)
-    async with danubius.connect(broker.url) as client, asyncio.timeout(5):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
         async with asyncio.TaskGroup() as tasks:
             opening = tasks.create_task(open_it(client))
             await broker.arrived(kind)
@@ -73,7 +73,7 @@ async def test_an_opening_that_took_too_long_is_closed_when_its_answer_comes(
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
     held = hold_back(broker, kind)
-    async with danubius.connect(broker.url, request_timeout=0.05) as client, asyncio.timeout(5):
+    async with danubius.connect(broker.url, request_timeout=0.5) as client, asyncio.timeout(30):
         with pytest.raises(danubius.DeadlineExceeded):
             await open_it(client)
         held[0]()
@@ -87,7 +87,7 @@ async def test_an_opening_cancelled_in_the_turn_of_its_answer_is_closed(
     kind: type[AnyCommand],
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
-    async with danubius.connect(broker.url) as client, asyncio.timeout(5):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
         link = client._link
         async with asyncio.TaskGroup() as tasks:
             opening = tasks.create_task(open_it(client))
@@ -107,7 +107,7 @@ async def test_an_opening_cancelled_in_the_turn_of_its_answer_is_closed(
 async def test_a_consumer_closed_while_it_comes_back_leaves_no_ghost(
     broker: ScriptedBroker,
 ) -> None:
-    async with danubius.connect(broker.url) as client, asyncio.timeout(5):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
         consumer = await client.consumer(TOPIC, subscription="s")
         await broker.arrived(Flow)
         held = hold_back(broker, Subscribe)

@@ -25,7 +25,7 @@ ALL_OFFSETS = list(range(DELIVERIES * DELIVERY_MESSAGES))
 
 
 async def receive_one(consumer: danubius.Consumer) -> list[int]:
-    return [(await consumer.receive(timeout=5)).offset]
+    return [(await consumer.receive(timeout=30)).offset]
 
 
 async def receive_next(consumer: danubius.Consumer) -> list[int]:
@@ -33,7 +33,7 @@ async def receive_next(consumer: danubius.Consumer) -> list[int]:
 
 
 async def receive_some(consumer: danubius.Consumer) -> list[int]:
-    return (await consumer.receive_batch(timeout=5, max_messages=2)).offsets
+    return (await consumer.receive_batch(timeout=30, max_messages=2)).offsets
 
 
 @pytest.mark.parametrize("take", [receive_one, receive_next, receive_some])
@@ -53,7 +53,7 @@ async def test_tasks_that_share_a_consumer_get_every_message_once(
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         asyncio.TaskGroup() as tasks,
     ):
         workers = [tasks.create_task(work(consumer)) for _ in range(3)]
@@ -97,7 +97,7 @@ async def test_tasks_that_share_a_reader_get_every_message_once(broker: Scripted
     async with (
         danubius.connect(broker.url) as client,
         client.reader(TOPIC, stop_at_end=True) as reader,
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         asyncio.TaskGroup() as tasks,
     ):
         for _ in range(3):
@@ -109,7 +109,7 @@ async def test_one_timeout_covers_a_wait_that_others_interrupt(broker: ScriptedB
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         asyncio.TaskGroup() as tasks,
     ):
         winner = tasks.create_task(consumer.receive_batch())
@@ -127,7 +127,7 @@ async def test_a_cancelled_iteration_loses_no_message(broker: ScriptedBroker) ->
         asyncio.TaskGroup() as tasks,
     ):
         broker.deliver(0, [b"x"] * 3000)
-        offsets = [(await consumer.receive(timeout=5)).offset]
+        offsets = [(await consumer.receive(timeout=30)).offset]
         while len(offsets) < 3000:
             # The task runs until its first await: then it is cancelled, wherever that is.
             step = tasks.create_task(consumer.__anext__())

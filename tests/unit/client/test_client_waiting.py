@@ -60,7 +60,7 @@ async def test_a_receive_that_was_given_up_is_forgotten(broker: ScriptedBroker) 
 async def test_a_flush_and_a_send_that_were_given_up_are_forgotten(broker: ScriptedBroker) -> None:
     broker.on[Produce] = lambda _peer, _frame: None
     async with danubius.connect(broker.url) as client:
-        producer = await client.producer(TOPIC, buffer_bytes=100, send_timeout=0.2)
+        producer = await client.producer(TOPIC, buffer_bytes=100, send_timeout=2.0)
         producer.send_nowait(b"x" * 90)
         await give_up(producer.flush, lambda: producer.send(b"x" * 90))
         assert isinstance(producer, ProducerLane)
@@ -128,7 +128,7 @@ class Moody(dict[str, str]):
 async def test_whatever_goes_wrong_while_encoding_is_told(broker: ScriptedBroker) -> None:
     attributes = Moody(a="b")
     many: Sequence[Moody] = [attributes]
-    async with danubius.connect(broker.url) as client, asyncio.timeout(5):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
         producer = await client.producer(TOPIC)
         with pytest.raises(danubius.InvalidArgument, match="not in the mood"):
             await producer.send(b"x", attributes=attributes)

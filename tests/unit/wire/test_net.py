@@ -107,7 +107,7 @@ class World:
     async def connect(self) -> tuple[Peer, Peer]:
         client = Peer(Role.CLIENT)
         self.clients.append(client)
-        await dial("127.0.0.1", self.listener.port, lambda: client.protocol, timeout_s=5)
+        await dial("127.0.0.1", self.listener.port, lambda: client.protocol, timeout_s=30)
         client.send(Hello(1, 1, "test"))
         await client.until(lambda: client.connection.state is ConnectionState.OPEN)
         return client, self.brokers[-1]
@@ -187,7 +187,7 @@ async def test_what_is_written_before_the_connection_is_up_is_sent() -> None:
         client = Peer(Role.CLIENT)
         world.clients.append(client)
         client.send(Hello(1, 1, "early"))
-        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=5)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=30)
 
         await client.until(lambda: len(client.frames) == 1)
 
@@ -281,7 +281,7 @@ async def test_connection_can_start_out_paused() -> None:
         world.prepare = pause
         client = Peer(Role.CLIENT)
         world.clients.append(client)
-        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=5)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=30)
         await paused.wait()
         client.send(Hello(1, 1, "early"))
         while not client.protocol.is_writing_paused:
@@ -354,7 +354,7 @@ async def test_connection_can_be_refused_as_soon_as_it_is_made() -> None:
         world.prepare = refuse
         client = Peer(Role.CLIENT)
         world.clients.append(client)
-        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=5)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=30)
         client.send(Hello(1, 1, "test"))
 
         await client.until(lambda: len(client.frames) == 1)
@@ -407,7 +407,7 @@ async def test_close_does_not_wait_for_a_peer_that_never_reads(
                 broker.protocol.write([bytes(MIB)])
             assert broker.protocol.write_buffer_size > 0
             broker.protocol.close()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await broker.closed.wait()
             assert broker.protocol.write_buffer_size == 0
 

@@ -32,7 +32,7 @@ async def test_a_fetch_learns_which_offsets_are_damaged(
             await producer.send_many(group)
     assert broker.stop() == 0
     for place in find_batches(data_dir, b"damaged 5"):
-        if place.path.suffix == ".ledger":
+        if place.path.suffix in {".ledger", ".pool"}:
             flip(place.path, place.marker)
     broker.start()
     async with RawPeer(broker.port) as peer:

@@ -18,6 +18,7 @@ from danubius.errors import StorageFailed, StorageFull
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk, Entry
 from danubius.ledger.local import LocalLedgerStore
+from danubius.ledger.pool import LedgerPool
 from danubius.ledger.storage import LedgerStorage
 from danubius.model.topic import Retention
 from danubius.record.encode import encode
@@ -61,9 +62,12 @@ class Clock:
 
 
 class LedgersOnABadDisk(RuleBasedStateMachine):
-    @initialize(seed=st.integers(0, 2**32))
-    def begin(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 2**32), small_bytes=st.sampled_from([0, 1500, 65_536]))
+    def begin(self, seed: int, small_bytes: int) -> None:
         self.files = SimFiles(seed=seed)
+        self.small_bytes = small_bytes
+        """None, some or all ledgers share files."""
+        self.epoch = 0
         self.files.mkdir(DIRECTORY, sync=True)
         self.clock = Clock()
         self.batches: dict[int, list[tuple[int, list[bytes]]]] = {topic: [] for topic in TOPICS}
@@ -78,14 +82,18 @@ class LedgersOnABadDisk(RuleBasedStateMachine):
         """Start a process: recover the files, open the topics, replay the journal."""
         self.posted: deque[Callable[[], None]] = deque()
         self.threads = SimThreads()
-        self.epoch = 7
-        store = LocalLedgerStore(self.files, DIRECTORY, open_files_max=4)
+        self.epoch += 1
+        pool = LedgerPool(self.files, DIRECTORY / "pool", file_bytes=12_000)
+        self.extents = pool.extents
+        store = LocalLedgerStore(
+            self.files, DIRECTORY, open_files_max=4, small_bytes=self.small_bytes, pool=pool
+        )
         self.storage = LedgerStorage(CONFIG, store, self.posted.append, self.clock, self.threads)
         self.storage.recover_files(self.saved)
         self.storage.start()
         self.topics: dict[int, ManagedLedger] = {}
         for topic in TOPICS:
-            ledger = self.storage.open(topic, 7, self.saved[topic], self.saved_ends[topic])
+            ledger = self.storage.open(topic, self.epoch, self.saved[topic], self.saved_ends[topic])
             self.topics[topic] = ledger
             for first, payloads in self.batches[topic]:
                 if first >= ledger.end_offset:
@@ -94,7 +102,7 @@ class LedgersOnABadDisk(RuleBasedStateMachine):
 
     def entry(self, first: int, payloads: list[bytes]) -> Entry:
         batch = encode(payloads, publish_time_us=first)
-        stamp(batch, first, 7)
+        stamp(batch, first, self.epoch)
         return Entry(first, first + len(payloads), memoryview(batch), first)
 
     def run(self) -> None:
@@ -207,6 +215,7 @@ class LedgersOnABadDisk(RuleBasedStateMachine):
     @invariant()
     def bookkeeping_holds(self) -> None:
         self.storage.check()
+        self.extents.check()
         for ledger in self.topics.values():
             ledger.check()
 

@@ -2,11 +2,16 @@
 
     DIR/<last byte of the topic id>/<topic id>-<ledger id>.ledger
     DIR/<last byte of the topic id>/<topic id>-<ledger id>.index
+    DIR/pool/<number>-<salt>.pool
 
 All numbers are hexadecimal, 2, 16 and 8 digits. There is no directory of a topic's own: making ten thousand of them
 costs more than all their first writes. Files open for writing are kept open, the last used
 ones up to a bound; readers open a file for each read (10 microseconds beside a read of a megabyte), so threads
 share nothing.
+
+A ledger begins in the pool, whose files all small ledgers share, and goes on in a file of its own once it gets much at
+once, or has come to `POOLED_BYTES_MAX` or `EXTENTS_MAX`. Its own file has the same positions, with a hole in front, and
+says from where on it counts. A position is read from the pool if the pool has it, and from the own file otherwise.
 """
 
 from __future__ import annotations
@@ -16,71 +21,180 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from danubius.errors import LedgerDamaged, StorageFailed
+from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed
 from danubius.ledger.core.format import (
+    CONTINUED_MAGIC,
     FILE_HEADER_BYTES,
     INDEX_MAGIC,
     INDEX_ROW_BYTES,
+    LEDGER_MAGIC,
     LedgerHeader,
     decode_header,
     encode_header,
 )
 from danubius.ledger.entry import LedgerRef
+from danubius.ledger.pool import LedgerPool, Piece
+from danubius.ledger.store import SMALL_BYTES, Append
 from danubius.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from danubius.ledger.entry import Buffer
+    from danubius.ledger.entry import Buffer, LedgerMeta
     from danubius.runtime.files import File, Files
 
 OPEN_FILES_MAX: Final = 512
 SYNC_EACH_MAX: Final = 8
 """Up to here ledgers are synced one by one; more are synced with the whole file system at once."""
+POOLED_BYTES_MAX: Final = 1 * MIB
+EXTENTS_MAX: Final = 64
+"""A ledger that was written so often goes on in a file of its own: each place in the pool costs memory."""
 _LEDGER: Final = ".ledger"
 _INDEX: Final = ".index"
 _READ_AHEAD_FROM: Final = 128 * KIB
 """Reads of this size are of somebody who catches up, and reads on."""
 _READ_AHEAD_BYTES: Final = 8 * MIB
-_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.ledger")
+_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.(?:ledger|index)")
 _GROUPS: Final = 256
 
 
 class LocalLedgerStore:
-    """Two files a ledger."""
+    """Small ledgers share files, others have two each."""
 
     def __init__(
-        self, files: Files, directory: Path, *, open_files_max: int = OPEN_FILES_MAX
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        open_files_max: int = OPEN_FILES_MAX,
+        small_bytes: int = SMALL_BYTES,
+        pool: LedgerPool | None = None,
     ) -> None:
         self._files = files
         self._directory = directory
         self._open_files_max = open_files_max
+        self._small_bytes = small_bytes
+        self._pool = pool or LedgerPool(files, directory / "pool")
+        self._own: dict[LedgerRef, int] = {}
+        """Ledgers of this process that have a file of their own, and the position from which on it counts."""
         self._open: OrderedDict[LedgerRef, File] = OrderedDict()
+        self._unsynced_files: set[LedgerRef] = set()
+        """Whose own files were written since the last sync."""
         self._unsynced_names: set[LedgerRef] = set()
         self._groups = [directory / f"{number:02x}" for number in range(_GROUPS)]
         self._made_groups: set[Path] = set()
 
+    # ------------------------------------------------------------ writing
+
     def create(self, ref: LedgerRef, header: LedgerHeader, buffers: Sequence[Buffer] = ()) -> None:
+        self.append_many([Append(ref, header, 0, buffers, sum(map(len, buffers)))])
+
+    def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
+        own_from = self._own.get(ref)
+        if own_from is not None and own_from <= at:
+            self._append_own(ref, at, buffers)
+        else:
+            self.append_many([Append(ref, None, at, buffers, sum(map(len, buffers)))])
+
+    def append_many(self, appends: Sequence[Append]) -> None:
+        pieces: list[Piece] = []
+        own = self._own
+        for append in appends:
+            if append.header is not None:
+                piece = self._create(append, append.header)
+            elif append.ref in own:
+                piece = self._append_behind(append)
+            else:
+                piece = self._append_pooled(append)
+            if piece is not None:
+                pieces.append(piece)
+        if pieces:
+            self._pool.append(pieces)
+
+    def _create(self, append: Append, header: LedgerHeader) -> Piece | None:
+        """Start a ledger: in the pool if it is small, and then what is to be written there."""
+        ref, _, _, buffers, size = append
+        encoded = encode_header(header)
+        if size < self._small_bytes and ref not in self._own:
+            if self._pool.extents.get(ref) is not None:  # left by an attempt that failed
+                self.delete(ref)
+            total = FILE_HEADER_BYTES + size
+            return Piece(ref, header.epoch, 0, [encoded, *buffers], total, is_first=True)
+        self._pool.extents.drop(ref)
+        self._own[ref] = 0
+        if self._open_own(ref):
+            self._files.remove(self._path(ref, _INDEX))
+        self._append_own(ref, 0, [encoded, *buffers])
+        return None
+
+    def _append_pooled(self, append: Append) -> Piece | None:
+        """Go on with a ledger that has no file of its own yet; it gets one if it has become large."""
+        ref, _, at, buffers, size = append
+        entry = self._pool.extents.get(ref)
+        if entry is None:
+            # It is of an earlier process, or nobody made it: then this fails.
+            self._append_own(ref, at, buffers)
+            return None
+        is_new = at >= entry.end
+        if is_new and (
+            size >= self._small_bytes or at + size > POOLED_BYTES_MAX or len(entry) >= EXTENTS_MAX
+        ):
+            self._open_own(ref)
+            self._write_continued(ref, at, entry.epoch)
+            self._own[ref] = at
+            self._append_own(ref, at, buffers)
+            return None
+        return Piece(ref, entry.epoch, at, buffers, size) if size else None
+
+    def _append_behind(self, append: Append) -> Piece | None:
+        """Write to a ledger with a file of its own, though a part may belong in front of it, in the pool."""
+        ref, _, at, buffers, size = append
+        own_from = self._own[ref]
+        if at >= own_from:
+            self._append_own(ref, at, buffers)
+            return None
+        # This is what is written again after a failed sync: both parts are, and what leads from one to the other.
+        entry = self._pool.extents.get(ref)
+        assert entry is not None
+        data = b"".join(buffers)
+        self._write_continued(ref, own_from, entry.epoch)
+        if at + size > own_from:
+            self._append_own(ref, own_from, [data[own_from - at :]])
+        pooled = data[: own_from - at]
+        return Piece(ref, entry.epoch, at, [pooled], len(pooled)) if pooled else None
+
+    def _open_own(self, ref: LedgerRef) -> bool:
+        """Make an empty file for a ledger; whether an attempt that failed had left something there."""
         self._close(ref)
-        group = self._group(ref.topic_id)
-        if group not in self._made_groups:
-            self._files.mkdir(group)
-            self._made_groups.add(group)
+        self._make_group(ref.topic_id)
         file = self._files.open(self._path(ref, _LEDGER), create=True)
         self._unsynced_names.add(ref)
         self._keep(ref, file)
-        if file.size():  # left by an attempt that failed
-            self._files.remove(self._path(ref, _INDEX))
+        has_left = file.size() > 0
+        if has_left:
             file.truncate(0)
-        file.pwritev([encode_header(header), *buffers], 0)
+        return has_left
 
-    def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
+    def _make_group(self, topic_id: int) -> None:
+        group = self._group(topic_id)
+        if group not in self._made_groups:
+            self._files.mkdir(group)
+            self._made_groups.add(group)
+
+    def _write_continued(self, ref: LedgerRef, own_from: int, epoch: int) -> None:
+        header = LedgerHeader(ref.topic_id, ref.ledger_id, own_from, epoch, 0)
+        self._append_own(ref, 0, [encode_header(header, CONTINUED_MAGIC)])
+
+    def _append_own(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
+        self._unsynced_files.add(ref)
         self._file(ref).pwritev(buffers, at)
 
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
+        self._unsynced_files.add(ref)
         if at_row == 0:
             self._unsynced_names.add(ref)
+            self._make_group(ref.topic_id)
         file = self._files.open(self._path(ref, _INDEX), create=at_row == 0)
         try:
             if at_row == 0:
@@ -90,8 +204,13 @@ class LocalLedgerStore:
         finally:
             file.close()
 
+    # ------------------------------------------------------------ reading
+
     def read(self, ref: LedgerRef, at: int, count: int) -> bytes:
-        return self._read(self._path(ref, _LEDGER), at, count)
+        def read_own(own_at: int, own_count: int) -> bytes:
+            return self._read(self._path(ref, _LEDGER), own_at, own_count)
+
+        return self._pool.read(ref, at, count, read_own)
 
     def read_index(self, ref: LedgerRef, at_row: int, count: int) -> bytes:
         path = self._path(ref, _INDEX)
@@ -103,18 +222,62 @@ class LocalLedgerStore:
             path, FILE_HEADER_BYTES + at_row * INDEX_ROW_BYTES, count * INDEX_ROW_BYTES
         )
 
+    # ------------------------------------------------------------ keeping
+
     def sync(self, refs: Collection[LedgerRef]) -> None:
-        if len(refs) > SYNC_EACH_MAX:
-            self._files.sync_all(self._directory)
-        else:
-            for ref in refs:
-                self._sync_one(ref)
-        self._unsynced_names.difference_update(refs)
+        pooled, written = self._pool.extents, self._unsynced_files
+        own = [ref for ref in refs if ref in written or pooled.get(ref) is None]
+        try:
+            if len(own) > SYNC_EACH_MAX:
+                self._files.sync_all(self._directory)
+                self._pool.synced()
+            else:
+                for ref in own:
+                    self._sync_one(ref)
+                self._pool.sync()
+        except DanubiusError:
+            self._pool.sync_failed()
+            raise
+        self._unsynced_files.difference_update(own)
+        self._unsynced_names.difference_update(own)
 
     def seal(self, ref: LedgerRef) -> None:
+        self._own.pop(ref, None)
         self._close(ref)
 
+    def tidy(self) -> None:
+        self._pool.tidy()
+
+    def recover(self, known: Mapping[LedgerRef, LedgerMeta]) -> None:
+        own = self._list_own()
+        for ref, meta in known.items():
+            entry = self._pool.extents.get(ref)
+            if entry is None:
+                continue
+            if entry.epoch != meta.epoch:
+                self._pool.extents.drop(ref)
+                continue
+            self._pool.extents.cut(ref, meta.data_bytes)
+            if ref in own:
+                self._settle_own(ref, meta.epoch)
+
+    def _settle_own(self, ref: LedgerRef, epoch: int) -> None:
+        """A ledger in the pool may go on in a file of its own, or there is one of the same name that is not its."""
+        data = self._read(self._path(ref, _LEDGER), 0, FILE_HEADER_BYTES)
+        for magic in (CONTINUED_MAGIC, LEDGER_MAGIC):
+            with contextlib.suppress(LedgerDamaged):
+                header = decode_header(data, magic)
+                if header.epoch != epoch:
+                    # Its removal was undone by a power loss.
+                    self._files.remove(self._path(ref, _LEDGER))
+                else:
+                    self._pool.extents.cut(
+                        ref, header.base_offset if magic == CONTINUED_MAGIC else 0
+                    )
+                return
+
     def truncate(self, ref: LedgerRef, data_bytes: int, index_rows: int) -> None:
+        self._pool.extents.cut(ref, data_bytes)
         index_bytes = FILE_HEADER_BYTES + index_rows * INDEX_ROW_BYTES
         for path, size in (
             (self._path(ref, _LEDGER), data_bytes),
@@ -130,16 +293,17 @@ class LocalLedgerStore:
                 file.close()
 
     def delete(self, ref: LedgerRef) -> None:
-        self._close(ref)
-        self._unsynced_names.discard(ref)
+        self._forget(ref)
+        self._pool.extents.drop(ref)
         # The data goes last: an index without a ledger would be listed by nobody.
         self._files.remove(self._path(ref, _INDEX))
         self._files.remove(self._path(ref, _LEDGER))
 
     def delete_topic(self, topic_id: int) -> None:
-        for ref in [ref for ref in self._open if ref.topic_id == topic_id]:
-            self._close(ref)
-        self._unsynced_names = {ref for ref in self._unsynced_names if ref.topic_id != topic_id}
+        for ref in self._unsynced_files.union(self._own):
+            if ref.topic_id == topic_id:
+                self._forget(ref)
+        self._pool.extents.drop_topic(topic_id)
         group = self._group(topic_id)
         prefix = f"{topic_id:016x}-"
         # Indexes sort before ledgers: an index without a ledger would be listed by nobody.
@@ -148,16 +312,26 @@ class LocalLedgerStore:
                 self._files.remove(group / name)
 
     def list(self) -> list[LedgerRef]:
-        return sorted(
+        return sorted(self._list_own().union(self._pool.extents.refs()))
+
+    def _list_own(self) -> set[LedgerRef]:
+        return {
             LedgerRef(int(match[1], 16), int(match[2], 16))
             for group in self._files.listdir(self._directory)
             for name in self._files.listdir(self._directory / group)
             if (match := _NAME.fullmatch(name))
-        )
+        }
 
     def close(self) -> None:
         for ref in list(self._open):
             self._close(ref)
+        self._pool.close()
+
+    def _forget(self, ref: LedgerRef) -> None:
+        self._close(ref)
+        self._own.pop(ref, None)
+        self._unsynced_files.discard(ref)
+        self._unsynced_names.discard(ref)
 
     def _group(self, topic_id: int) -> Path:
         return self._groups[topic_id % _GROUPS]
@@ -200,11 +374,12 @@ class LocalLedgerStore:
             file.close()
 
     def _sync_one(self, ref: LedgerRef) -> None:
-        file = self._file(ref)
-        file.datasync()
-        # Whoever is near the tail reads from our own cache. Without this the system would keep every byte that was ever
-        # written until memory is short, and give each new one memory that nobody used before, which is dear.
-        file.forget_cached()
+        if ref in self._own or self._pool.extents.get(ref) is None:
+            file = self._file(ref)
+            file.datasync()
+            # Whoever is near the tail reads from our own cache. Without this the system would keep every byte that was
+            # ever written until memory is short, and give each new one memory that nobody used before, which is dear.
+            file.forget_cached()
         path = self._path(ref, _INDEX)
         # A ledger without a finished block has no index yet.
         if self._files.exists(path):

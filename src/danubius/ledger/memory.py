@@ -15,9 +15,10 @@ from danubius.ledger.core.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerRef
+    from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+    from danubius.ledger.store import Append
 
 
 class MemoryLedgerStore:
@@ -35,6 +36,13 @@ class MemoryLedgerStore:
 
     def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         self._put(self._data, ref, at, b"".join(buffers))
+
+    def append_many(self, appends: Sequence[Append]) -> None:
+        for ref, header, at, buffers, _ in appends:
+            if header is None:
+                self.append(ref, at, buffers)
+            else:
+                self.create(ref, header, buffers)
 
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
         if ref not in self._data:
@@ -71,6 +79,12 @@ class MemoryLedgerStore:
             del self._data[ref][data_bytes:]
         if ref in self._index:
             del self._index[ref][FILE_HEADER_BYTES + index_rows * INDEX_ROW_BYTES :]
+
+    def recover(self, known: Mapping[LedgerRef, LedgerMeta]) -> None:
+        pass
+
+    def tidy(self) -> None:
+        pass
 
     def delete(self, ref: LedgerRef) -> None:
         self._data.pop(ref, None)

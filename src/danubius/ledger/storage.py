@@ -94,6 +94,7 @@ class LedgerStorage:
             for topic_id, metas in topics.items()
             for meta in metas
         }
+        self._store.recover(known)
         for ref in self._store.list():
             meta = known.get(ref)
             if ref.topic_id not in topics:

@@ -12,13 +12,28 @@ Invariants every driver keeps:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from danubius.model.limits import KIB
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from danubius.ledger.core.format import LedgerHeader
-    from danubius.ledger.entry import Buffer, LedgerRef
+    from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+
+SMALL_BYTES: Final = 64 * KIB
+"""A ledger that gets less than this at once is better written together with others."""
+
+
+class Append(NamedTuple):
+    """Bytes for one ledger: `append`, or with a header `create`."""
+
+    ref: LedgerRef
+    header: LedgerHeader | None
+    at: int
+    buffers: Sequence[Buffer]
+    size: int
 
 
 class LedgerStore(Protocol):
@@ -30,6 +45,10 @@ class LedgerStore(Protocol):
 
     def append(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         """Write buffers back to back from position `at` of the ledger file, its header included."""
+        ...
+
+    def append_many(self, appends: Sequence[Append]) -> None:
+        """Create or append to many ledgers; if it fails, all of it is to be repeated, as always."""
         ...
 
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
@@ -52,6 +71,14 @@ class LedgerStore(Protocol):
 
     def truncate(self, ref: LedgerRef, data_bytes: int, index_rows: int) -> None:
         """Cut what a crashed process wrote behind the last checkpoint. Never lengthens."""
+        ...
+
+    def recover(self, known: Mapping[LedgerRef, LedgerMeta]) -> None:
+        """Tell the ledgers of the snapshot, before anything is written; what others wrote under these names is gone."""
+        ...
+
+    def tidy(self) -> None:
+        """Do a little of what need not be done at once. An error means what one of `sync` means."""
         ...
 
     def delete(self, ref: LedgerRef) -> None:

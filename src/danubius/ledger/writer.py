@@ -29,12 +29,13 @@ from danubius.ledger.core.format import (
     encode_row,
 )
 from danubius.ledger.core.segment import WriteJob
+from danubius.ledger.store import SMALL_BYTES, Append
 from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
 from danubius.runtime.threads import finishing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Segment
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 WRITE_BYTES: Final = 4 * MIB
 """Bytes of one write and of one report: bounds the memory that is held twice."""
 REPORT_SEGMENTS: Final = 256
+GROUP_SEGMENTS: Final = 512
+"""Segments of small ledgers that are written at once: with their headers what the system takes in one call."""
 INDEX_ROWS: Final = 32
 """So many rows are stored even if they cover little: bounds what waits here of a quiet topic."""
 
@@ -192,10 +195,9 @@ class LedgerWriter:
         for job in finishing(jobs):
             match job:
                 case WriteJob():
-                    self._accept(job)
+                    self._accept([job])
                 case WriteJobs():
-                    for one in job.jobs:
-                        self._accept(one)
+                    self._accept(job.jobs)
                 case SyncJob():
                     self._sync(job)
                 case DeleteJob():
@@ -207,25 +209,76 @@ class LedgerWriter:
         self._report()
         if now_ns >= self._tick_at_ns:
             self._tick_at_ns = now_ns + self._config.flush_interval_ms * 1_000_000
+            self._tidy()
             self._post(self._on_tick)
         return (
             self._tick_at_ns if self._failure is None else min(self._tick_at_ns, self._retry_at_ns)
         )
 
-    def _accept(self, job: WriteJob) -> None:
+    def _accept(self, jobs: Sequence[WriteJob]) -> None:
+        ledgers = [self._enqueue(job) for job in jobs]
+        if self._failure is not None:
+            # They wait for the retry: a full disk is not asked again for every topic.
+            return
+        try:
+            self._write_all(ledgers)
+        except DanubiusError as error:
+            self._fail(error)
+
+    def _enqueue(self, job: WriteJob) -> _Unsynced:
         ref = job.ledger.ref
         ledger = self._unsynced.get(ref)
         if ledger is None:
             ledger = self._unsynced[ref] = _Unsynced(job)
         ledger.pending.extend(job.segments)
         ledger.is_sealing = ledger.is_sealing or job.seal
-        if self._failure is not None:
-            # It waits for the retry: a full disk is not asked again for every topic.
+        return ledger
+
+    def _write_all(self, ledgers: Iterable[_Unsynced]) -> None:
+        """Write what is pending: of ledgers that got little together, of others one by one."""
+        group: list[_Unsynced] = []
+        segments = size = 0
+        for ledger in ledgers:
+            pending = ledger.pending
+            if not pending:
+                continue
+            pending_bytes = pending[0].size if len(pending) == 1 else sum(s.size for s in pending)
+            if pending_bytes >= SMALL_BYTES:
+                self._write(ledger)
+                continue
+            if size + pending_bytes > WRITE_BYTES or segments + len(pending) > GROUP_SEGMENTS:
+                self._write_group(group)
+                group, segments, size = [], 0, 0
+            group.append(ledger)
+            segments += len(pending)
+            size += pending_bytes
+        self._write_group(group)
+
+    def _write_group(self, group: Sequence[_Unsynced]) -> None:
+        if not group:
             return
-        try:
-            self._write(ledger)
-        except DanubiusError as error:
-            self._fail(error)
+        appends: list[Append] = []
+        for ledger in group:
+            pending = ledger.pending
+            data = [_contiguous(segment.buffers) for segment in pending]
+            header = None if ledger.is_created else ledger.header
+            size = pending[-1].position + pending[-1].size - pending[0].position
+            appends.append(Append(ledger.ref, header, pending[0].position, data, size))
+        self._store.append_many(appends)
+        for ledger, append in zip(group, appends, strict=True):
+            ledger.is_created = True
+            pending, ledger.pending = ledger.pending, []
+            self._count(ledger, pending, append.buffers)
+
+    def _count(
+        self, ledger: _Unsynced, segments: Sequence[Segment], data: Sequence[Buffer]
+    ) -> None:
+        """The store took these segments."""
+        for segment, content in zip(segments, data, strict=True):
+            self._written.append(Written(segment, content, ledger.add(segment, content)))
+            self._written_bytes += segment.size
+        if self._written_bytes >= WRITE_BYTES or len(self._written) >= REPORT_SEGMENTS:
+            self._report()
 
     def _write(self, ledger: _Unsynced) -> None:
         pending = ledger.pending
@@ -243,11 +296,7 @@ class LedgerWriter:
                 self._store.create(ledger.ref, ledger.header, data)
                 ledger.is_created = True
             del pending[: len(segments)]
-            for segment, content in zip(segments, data, strict=True):
-                self._written.append(Written(segment, content, ledger.add(segment, content)))
-            self._written_bytes += size
-            if self._written_bytes >= WRITE_BYTES or len(self._written) >= REPORT_SEGMENTS:
-                self._report()
+            self._count(ledger, segments, data)
 
     def _sync(self, job: SyncJob) -> None:
         error: DanubiusError | None = None
@@ -261,8 +310,7 @@ class LedgerWriter:
         self._post(functools.partial(job.on_done, error))
 
     def _write_everything(self) -> None:
-        for ledger in self._unsynced.values():
-            self._write(ledger)
+        self._write_all(self._unsynced.values())
         self._recover()
 
     def _sync_everything(self) -> None:
@@ -338,6 +386,16 @@ class LedgerWriter:
         except DanubiusError as error:
             # Left-over files are found and removed at the next start.
             log.warning("ledger files not deleted", extra={"error": str(error)})
+
+    def _tidy(self) -> None:
+        if self._failure is not None:
+            return
+        try:
+            self._store.tidy()
+        except DanubiusError as error:
+            # A sync failed, and the next one must not be taken at its word.
+            self._must_rewrite = True
+            log.warning("ledger files not tidied up", extra={"error": str(error)})
 
     def _retry(self) -> None:
         try:

@@ -34,7 +34,7 @@ def test_every_start_has_a_higher_epoch_and_the_same_broker_id() -> None:
     files = SimFiles()
     assert [start(files) for _ in range(12)] == list(range(1, 13))
     assert json.loads(files.read_bytes(FILE)) == {
-        "format": 2,
+        "format": 3,
         "broker_id": "broker-1",
         "epoch": 12,
     }
@@ -46,9 +46,10 @@ def write_identity(files: SimFiles, version: int) -> None:
     files.write_atomic(FILE, json.dumps(identity).encode())
 
 
-def test_a_directory_of_an_older_format_is_taken_up_and_marked_as_of_this_one() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_directory_of_an_older_format_is_taken_up_and_marked_as_of_this_one(version: int) -> None:
     files = SimFiles()
-    write_identity(files, 1)
+    write_identity(files, version)
     assert start(files) == 8
     assert json.loads(files.read_bytes(FILE))["format"] == FORMAT_VERSION
 

@@ -21,6 +21,8 @@ from danubius.ledger.core.format import (
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.ledger.pool import LedgerPool
+from danubius.ledger.store import SMALL_BYTES
 from danubius.runtime.files import LocalFiles
 
 if TYPE_CHECKING:
@@ -36,12 +38,17 @@ def row(number: int) -> bytes:
     return encode_row(BlockRow(number, 64 + number, 1, 0, 0, 1))
 
 
-@pytest.fixture(params=["memory", "local", "local with one open file"])
+@pytest.fixture(
+    params=["memory", "local", "local without sharing", "local with one open file", "local mixed"]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> LedgerStore:
     if request.param == "memory":
         return MemoryLedgerStore()
     files_max = 1 if "one" in request.param else 512
-    return LocalLedgerStore(LocalFiles(), tmp_path / "ledgers", open_files_max=files_max)
+    small_bytes = {"local": SMALL_BYTES, "local mixed": 2}.get(request.param, 0)
+    return LocalLedgerStore(
+        LocalFiles(), tmp_path / "ledgers", open_files_max=files_max, small_bytes=small_bytes
+    )
 
 
 def test_a_new_ledger_holds_its_header_alone(store: LedgerStore) -> None:
@@ -213,8 +220,8 @@ def test_a_damaged_index_header_leaves_no_rows(tmp_path: Path) -> None:
 
 
 def test_files_lie_where_the_documentation_says(tmp_path: Path) -> None:
-    store = LocalLedgerStore(LocalFiles(), tmp_path)
-    store.create(REF, HEADER)
+    store = LocalLedgerStore(LocalFiles(), tmp_path, pool=make_pool(tmp_path))
+    store.create(REF, HEADER, [bytes(SMALL_BYTES)])
     store.append_index(REF, HEADER, 0, row(0))
     assert sorted(path.name for path in (tmp_path / "34").iterdir()) == [
         "0000000000001234-00000005.index",
@@ -223,6 +230,13 @@ def test_files_lie_where_the_documentation_says(tmp_path: Path) -> None:
     (tmp_path / "34" / "lost+found").mkdir()
     (tmp_path / "34" / "x.ledger").touch()
     assert store.list() == [REF]
+    store.create(LedgerRef(1, 0), HEADER)
+    assert [path.name for path in (tmp_path / "pool").iterdir()] == ["00000001-0000abcd.pool"]
+    assert store.list() == [LedgerRef(1, 0), REF]
+
+
+def make_pool(directory: Path) -> LedgerPool:
+    return LedgerPool(LocalFiles(), directory / "pool", salt=lambda: 0xABCD)
 
 
 def test_file_header_bytes_are_as_documented() -> None:

@@ -17,6 +17,8 @@ FILE_HEADER_BYTES: Final = 64
 INDEX_ROW_BYTES: Final = 40
 LEDGER_MAGIC: Final = b"DNLG"
 INDEX_MAGIC: Final = b"DNLX"
+CONTINUED_MAGIC: Final = b"DNLC"
+"""Starts the file of a ledger that began in the pool: in place of a base offset it has the position where it begins."""
 VERSION: Final = 1
 
 _HEADER: Final = struct.Struct("<4sHxxQQQIxxxxq12x")

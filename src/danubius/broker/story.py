@@ -101,7 +101,7 @@ def _log(subscription: Subscription, event: SubscriptionEvent) -> None:
         "event": event.kind,
         "who": event.who,
         "detail": event.detail,
-        "count": event.count,
+        "count": event.count if event.count > 1 else 0,
         "messages": event.messages,
     }
     log.log(level, "subscription event", extra={key: fact for key, fact in facts.items() if fact})

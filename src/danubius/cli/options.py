@@ -99,6 +99,19 @@ def start_position(value: str | int | datetime) -> Start:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def point_in_time(value: str | datetime) -> datetime:
+    """An ISO 8601 time, UTC unless it says otherwise."""
+    if isinstance(value, datetime):
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no time; write it as 2026-01-31T12:00:00, or with a zone at its end (+01:00)"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def name_and_value(text: str | tuple[str, str]) -> tuple[str, str]:
     """`name=value`."""
     if isinstance(text, tuple):

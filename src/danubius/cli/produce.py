@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -22,13 +22,24 @@ import msgspec
 import danubius
 from danubius.cli.event_loop import run_async
 from danubius.cli.options import count as count_of
-from danubius.cli.options import json_option, name_and_value, topic_name, url_option
+from danubius.cli.options import (
+    json_option,
+    milliseconds,
+    name_and_value,
+    point_in_time,
+    producer_name,
+    topic_name,
+    url_option,
+)
 from danubius.cli.output import human_count, meter, print_json
 from danubius.errors import MessageTooLarge
 from danubius.model.limits import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
+
+    from danubius.client.options import DispatchName
 
 _CHUNK_MESSAGES = 10_000
 _READ_BYTES = 1 << 20
@@ -42,6 +53,8 @@ class Sent(msgspec.Struct):
     first_offset: int | None = None
     last_offset: int | None = None
     seconds: float = 0.0
+    skipped: int = 0
+    """Of what was given: stored before, under the same name."""
 
     def note(self, receipts: danubius.Receipts) -> None:
         """Partitions have offsets each of their own: then there is no first and no last."""
@@ -52,12 +65,30 @@ class Sent(msgspec.Struct):
         self.last_offset = receipts.last_offset
 
 
+class How(NamedTuple):
+    """What all messages of a command have in common."""
+
+    key: bytes | None
+    attributes: dict[str, str]
+    dispatch: DispatchName
+    name: str | None
+    resume: bool
+    deliver_after_s: float | None
+    deliver_at: datetime | None
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.deliver_after_s is not None or self.deliver_at is not None
+
+
 @click.command(
     epilog="""\b
 Examples:
   danubius produce /default/orders -m hello -m world
   danubius produce /default/orders -m tick --count 1M
   danubius produce /default/orders --key customer-7 --attribute kind=invoice --file invoice.pdf
+  danubius produce /default/reminders -m "call back" --deliver-after 15m
+  danubius produce /default/imports --name loader-1 --resume < lines.txt
   tail -F app.log | danubius produce /default/logs
 """
 )
@@ -78,6 +109,23 @@ Examples:
     help="An attribute of every message; repeatable.",
 )  # fmt: skip
 @click.option("--non-reliable", is_flag=True, help="Hand to whoever listens; store nothing.")
+@click.option(
+    "--deliver-after", type=milliseconds, metavar="TIME",
+    help="Store now, deliver this long from now: 250ms, 90 (seconds), 15m, 12h, 7d.",
+)  # fmt: skip
+@click.option(
+    "--deliver-at", type=point_in_time, metavar="TIME",
+    help="Store now, deliver then: 2026-01-31T12:00:00, UTC unless it says otherwise.",
+)  # fmt: skip
+@click.option(
+    "--name", type=producer_name, metavar="NAME",
+    help="Be this producer: an older one of the name is ended.",
+)  # fmt: skip
+@click.option(
+    "--resume", is_flag=True,
+    help="Leave out as many messages as are stored under --name: a command that was killed is run again, and each "
+    "message is stored once. Not for partitioned topics.",
+)  # fmt: skip
 @json_option
 @url_option
 def produce(
@@ -88,6 +136,10 @@ def produce(
     key: str | None,
     attributes: tuple[tuple[str, str], ...],
     non_reliable: bool,
+    deliver_after: int | None,
+    deliver_at: datetime | None,
+    name: str | None,
+    resume: bool,
     as_json: bool,
     url: str,
 ) -> None:  # one parameter an option
@@ -95,6 +147,17 @@ def produce(
 
     Without -m and --file, every line of stdin is a message.
     """
+    if deliver_after is not None and deliver_at is not None:
+        raise click.UsageError("give --deliver-after or --deliver-at, not both")
+    is_delayed = deliver_after is not None or deliver_at is not None
+    if resume and name is None:
+        raise click.UsageError("--resume needs --name: what is stored is known by the name")
+    if resume and is_delayed:
+        raise click.UsageError("--resume is for messages that are delivered at once")
+    if non_reliable and (resume or is_delayed):
+        raise click.UsageError(
+            "--non-reliable stores nothing, so it cannot resume or deliver later"
+        )
     payloads = [os.fsencode(text) for text in texts]  # arguments need not be text
     if path is not None:
         payloads.append(path.read_bytes())
@@ -105,18 +168,30 @@ def produce(
     total = len(payloads) * count if payloads else None
     source = _repeated(payloads, count) if payloads else _lines_of_stdin()
     sent = Sent(topic)
-    key_bytes = os.fsencode(key) if key is not None else None
-    run_async(_send(url, sent, source, total, key_bytes, dict(attributes), non_reliable))
+    how = How(
+        os.fsencode(key) if key is not None else None,
+        dict(attributes),
+        "non-reliable" if non_reliable else "reliable",
+        name,
+        resume,
+        deliver_after / 1000 if deliver_after is not None else None,
+        deliver_at,
+    )
+    run_async(_send(url, sent, source, total, how))
     if as_json:
         print_json(sent)
     else:
-        click.echo(_sentence(sent, is_stored=not non_reliable))
+        click.echo(_sentence(sent, how))
 
 
-def _sentence(sent: Sent, *, is_stored: bool) -> str:
+def _sentence(sent: Sent, how: How) -> str:
     what = f"{human_count(sent.count)} message{'' if sent.count == 1 else 's'} to {sent.topic}"
-    if not sent.count or not is_stored:
+    if sent.skipped:
+        what += f" ({human_count(sent.skipped)} were stored before)"
+    if not sent.count or how.dispatch != "reliable":
         return f"sent {what}"
+    if how.is_delayed:
+        return f"scheduled {what} in {sent.seconds:.3f} s"
     if sent.first_offset is None:
         return f"stored {what}, in its partitions, in {sent.seconds:.3f} s"
     where = f"{sent.first_offset}"
@@ -128,28 +203,33 @@ def _sentence(sent: Sent, *, is_stored: bool) -> str:
 
 
 async def _send(
-    url: str,
-    sent: Sent,
-    source: AsyncIterator[list[bytes]],
-    total: int | None,
-    key: bytes | None,
-    attributes: dict[str, str],
-    non_reliable: bool,
-) -> None:  # the command's options, once more
-    dispatch = "non-reliable" if non_reliable else "reliable"
+    url: str, sent: Sent, source: AsyncIterator[list[bytes]], total: int | None, how: How
+) -> None:
     started = time.monotonic()
     async with (
         danubius.connect(url) as client,
-        client.producer(sent.topic, dispatch=dispatch) as producer,
+        client.producer(
+            sent.topic, name=how.name, dispatch=how.dispatch, resume=how.resume
+        ) as producer,
     ):
+        stored = producer.next_sequence if how.resume else 0
         with meter("sending", total) as progress:
             async for payloads in source:
+                known = min(len(payloads), stored - sent.skipped)
+                sent.skipped += known
+                progress.advance(known)
+                payloads = payloads[known:]  # what is left of it
+                if not payloads:
+                    continue
                 receipts = await producer.send_many(
                     payloads,
-                    keys=[key] * len(payloads) if key is not None else None,
-                    attributes=[attributes] * len(payloads) if attributes else None,
+                    keys=[how.key] * len(payloads) if how.key is not None else None,
+                    attributes=[how.attributes] * len(payloads) if how.attributes else None,
+                    deliver_after=how.deliver_after_s,
+                    deliver_at=how.deliver_at,
                 )
-                sent.note(receipts)
+                if not how.is_delayed:
+                    sent.note(receipts)
                 sent.count += len(payloads)
                 progress.advance(len(payloads))
     sent.seconds = round(time.monotonic() - started, 6)

@@ -27,6 +27,8 @@ _MODULES: Final = {
     "subscriptions": "danubius.cli.subscriptions",
     "producers": "danubius.cli.producers",
     "consumers": "danubius.cli.consumers",
+    "transactions": "danubius.cli.transactions",
+    "brokers": "danubius.cli.brokers",
     "bench": "danubius.cli.bench.command",
     "demo": "danubius.cli.demo",
 }

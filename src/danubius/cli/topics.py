@@ -59,49 +59,50 @@ def topics() -> None:
     """List, create, describe, update, delete and watch topics."""
 
 
+_LIST: Final[dict[str, Callable[[admin_replies.TopicSummary], Cell]]] = {
+    "TOPIC": lambda t: t.topic,
+    "PARTITIONS": lambda t: t.partitions or "",
+    "DISPATCH": lambda t: t.dispatch,
+    "DURABILITY": lambda t: _durability(t.dispatch, t.durability),
+    "MESSAGES": lambda t: human_count(t.stored_messages),
+    "STORED": lambda t: human_bytes(t.stored_bytes),
+    "PRODUCERS": lambda t: t.producers,
+    "SUBSCRIPTIONS": lambda t: t.subscriptions,
+}
+_EACH: Final[dict[str, Callable[[TopicSummary], Cell]]] = {
+    "TOPIC": lambda t: t.topic,
+    "DISPATCH": lambda t: t.spec.dispatch,
+    "DURABILITY": lambda t: _durability(t.spec.dispatch, t.spec.durability),
+    "MESSAGES": lambda t: human_count(t.end_offset - t.start_offset),
+    "STORED": lambda t: human_bytes(t.stored_bytes),
+    "PRODUCERS": lambda t: t.producers,
+    "SUBSCRIPTIONS": lambda t: t.subscriptions,
+}
+
+
 @topics.command("list")
 @click.option("--namespace", type=namespace_name, metavar="NAME", help="Only this namespace.")
+@click.option("--partitions", is_flag=True, help="Show each partition as the topic it is.")
 @json_option
 @url_option
-def list_topics(namespace: str | None, as_json: bool, url: str) -> None:
-    """List all topics, in order of their names."""
+def list_topics(namespace: str | None, partitions: bool, as_json: bool, url: str) -> None:
+    """List all topics, in order of their names; a partitioned one is one line."""
+    nothing = "no topics" + (f" in namespace {namespace}" if namespace else "")
+    if not partitions:
+        found = ask(url, lambda admin: admin.list_topics(namespace))
+        print_lines(found, _LIST, json=as_json, nothing=nothing)
+        return
 
-    async def ask() -> list[TopicSummary]:
+    async def ask_each() -> list[TopicSummary]:
         async with danubius.connect(url) as client:
             return await client.list_topics(namespace)
 
-    found = run_async(ask())
+    each = run_async(ask_each())
     if as_json:
-        for topic in found:
+        for topic in each:
             print_json(_as_facts(topic))
-        return
-    if not found:
-        click.echo("no topics" + (f" in namespace {namespace}" if namespace else ""))
-        return
-    columns = (
-        "TOPIC",
-        "DISPATCH",
-        "DURABILITY",
-        "MESSAGES",
-        "STORED",
-        "PRODUCERS",
-        "SUBSCRIPTIONS",
-    )
-    print_table(
-        columns,
-        [
-            (
-                topic.topic,
-                topic.spec.dispatch,
-                _durability(topic.spec.dispatch, topic.spec.durability),
-                human_count(topic.end_offset - topic.start_offset),
-                human_bytes(topic.stored_bytes),
-                topic.producers,
-                topic.subscriptions,
-            )
-            for topic in found
-        ],
-    )
+    else:
+        print_lines(each, _EACH, json=False, nothing=nothing)
 
 
 @topics.command("create")

@@ -11,7 +11,7 @@ consumer or a reader from one at a time.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from danubius.client import client as aio
 from danubius.client.blocking_administration import BlockingAdministration
@@ -20,7 +20,7 @@ from danubius.client.client import DEFAULT_URL, RETENTION_AGE
 from danubius.client.delayed import due_ms_of, now_ms
 from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
-from danubius.client.options import check_reason, to_milliseconds
+from danubius.client.options import check_reason, to_milliseconds, ttl_us_of
 from danubius.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -28,62 +28,22 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from types import TracebackType
 
+    from danubius.client.blocking_settings import ConsumerSettings, ProducerSettings, ReaderSettings
     from danubius.client.consumer import Consumer as AsyncConsumer
     from danubius.client.options import (
-        AccessName,
-        CompressionName,
         DeliverAfter,
         DeliverAfterMany,
         DeliverAtMany,
         DispatchName,
         DurabilityName,
         Start,
-        SubscriptionTypeName,
+        TimeToLive,
     )
     from danubius.client.producer import Producer as AsyncProducer
     from danubius.client.reader import Reader as AsyncReader
-    from danubius.model.policy import FailurePolicy
     from danubius.wire.commands import TopicDescribed, TopicSummary
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "connect"]
-
-
-class ProducerSettings(TypedDict, total=False):
-    """What `client.producer` takes; see `danubius.Client.producer`."""
-
-    name: str | None
-    dispatch: DispatchName
-    durability: DurabilityName
-    compression: CompressionName | None
-    batch_bytes: int
-    batch_records: int
-    linger: float
-    buffer_bytes: int
-    send_timeout: float
-    access: AccessName
-    resume: bool
-
-
-class ConsumerSettings(TypedDict, total=False):
-    """What `client.consumer` takes; see `danubius.Client.consumer`."""
-
-    type: SubscriptionTypeName
-    start: Start
-    name: str | None
-    prefetch_messages: int
-    prefetch_bytes: int
-    ack_timeout: float | timedelta | None
-    skip_damaged: bool
-    failure: FailurePolicy | None
-
-
-class ReaderSettings(TypedDict, total=False):
-    """What `client.reader` takes; see `danubius.Client.reader`."""
-
-    start: Start
-    stop_at_end: bool
-    fetch_bytes: int
-    skip_damaged: bool
 
 
 def connect(
@@ -241,6 +201,7 @@ class Producer:
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipt:
         """Send one message and return once it is as durable as its topic asks."""
         return self._loop.run(
@@ -250,6 +211,7 @@ class Producer:
                 attributes=attributes,
                 deliver_after=deliver_after,
                 deliver_at=deliver_at,
+                ttl=ttl,
             )
         )
 
@@ -261,6 +223,7 @@ class Producer:
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         """Put one message into the open batch and return at once; `flush()` waits for all of them.
 
@@ -270,6 +233,7 @@ class Producer:
         due_ms: int | None = None
         if deliver_after is not None or deliver_at is not None:
             due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
+        ttl_us = 0 if ttl is None else ttl_us_of(ttl)
         with self._lock:
             buffered = self._producer.buffered_bytes + self._posted_bytes
             if buffered and buffered + size > self._producer.buffer_bytes:
@@ -282,7 +246,7 @@ class Producer:
         def put() -> None:
             with self._lock:
                 self._posted_bytes -= size
-            self._producer.put_nowait(payload, key, attributes, size, due_ms)
+            self._producer.put_nowait(payload, key, attributes, size, due_ms, ttl_us)
 
         self._mailbox.put(put)
 
@@ -294,6 +258,7 @@ class Producer:
         attributes: Sequence[Mapping[str, str] | None] | None = None,
         deliver_after: DeliverAfterMany | None = None,
         deliver_at: DeliverAtMany | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipts:
         """Send many messages in as few batches as possible and wait until all are stored."""
         return self._loop.run(
@@ -303,6 +268,7 @@ class Producer:
                 attributes=attributes,
                 deliver_after=deliver_after,
                 deliver_at=deliver_at,
+                ttl=ttl,
             )
         )
 

@@ -16,6 +16,7 @@ from danubius.client.options import (
     BATCH_BYTES,
     BATCH_RECORDS,
     BUFFER_BYTES,
+    CHUNK_PATIENCE_S,
     FETCH_BYTES,
     PREFETCH_BYTES,
     PREFETCH_MESSAGES,
@@ -164,6 +165,7 @@ class Client:
         send_timeout: float = 60.0,
         access: AccessName = "shared",
         resume: bool = False,
+        chunk_bytes: int | None = None,
     ) -> Opening[Producer]:
         """Open a producer; creates the topic if it does not exist.
 
@@ -183,6 +185,8 @@ class Client:
                 as soon as the others are gone: opening it waits without a time limit).
             resume: go on where the last producer of this name stopped, also one of a process that is gone:
                 `producer.next_sequence` then says how many messages are stored under the name. Needs `name`.
+            chunk_bytes: send() sends a message with more bytes than this in pieces of at most so many (and as the
+                broker accepts), up to a gigabyte; None: what the broker does not accept is MessageTooLarge.
         """
         options = ProducerOptions(
             topic_of(topic),
@@ -196,6 +200,7 @@ class Client:
             send_timeout,
             parse_word(Access, "access", access),
             resume,
+            chunk_bytes,
         )
         options.check()
         return Opening(
@@ -219,6 +224,7 @@ class Client:
         ack_timeout: float | timedelta | None = None,
         skip_damaged: bool = False,
         failure: FailurePolicy | None = None,
+        chunk_patience: float = CHUNK_PATIENCE_S,
     ) -> Opening[Consumer]:
         """Open a consumer; creates the subscription if it does not exist.
 
@@ -236,6 +242,8 @@ class Client:
             skip_damaged: pass over stored ranges that fail their checksum, instead of ending with LedgerDamaged.
             failure: when messages that failed come again, how often, and what then; used if this consumer creates
                 the subscription. None: what the topic's policies say.
+            chunk_patience: seconds after which the pieces of a message whose last one did not come in time are looked
+                after, and acknowledged if it will never come.
         """
         options = ConsumerOptions(
             topic_of(topic),
@@ -248,6 +256,7 @@ class Client:
             to_milliseconds("ack_timeout", ack_timeout) or 0,
             skip_damaged,
             failure,
+            chunk_patience,
         )
         options.check()
         if failure is not None and self._link.protocol_version < FAILURE_VERSION:

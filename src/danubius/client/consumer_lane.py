@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.client.attachment import Attachment
 from danubius.client.consumer import Consumer
+from danubius.client.consumer_pieces import ConsumerPieces
 from danubius.client.core.acks import RangeGatherer
 from danubius.client.core.credit import CreditWindow
 from danubius.client.core.moves import MoveGuard
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
-from danubius.client.gate import Gate
+from danubius.client.gate import Gate, finish
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_count, check_reason, check_timeout, to_milliseconds
 from danubius.client.timeouts import ReceiveTimeout
@@ -45,6 +46,8 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from danubius.client.core.acks import Range
     from danubius.client.link import Link
     from danubius.client.options import ConsumerOptions
@@ -76,7 +79,10 @@ class ConsumerLane(Consumer):
         self._handle = 0
         self._is_active = False
         self._generation = 0
-        self._queue: deque[tuple[Deliver, memoryview]] = deque()
+        self._queue: deque[tuple[Deliver, memoryview] | ReceivedBatch | DanubiusError] = deque()
+        """Deliveries as they came; before them what came of one whose messages were put together from pieces."""
+        self._pieces: ConsumerPieces | None = None
+        """Made when the first piece of a larger message comes."""
         self._arrivals = Gate() if arrivals is None else arrivals
         self._handout = Handout()
         self._handed = 0
@@ -168,7 +174,7 @@ class ConsumerLane(Consumer):
         return self._take_held(max_messages)
 
     def _hold_or_end(self) -> bool:
-        if not self._queue:
+        if not self._has_next:
             if self._error is not None:
                 raise fresh(self._error)
             return False
@@ -192,7 +198,7 @@ class ConsumerLane(Consumer):
         Several tasks may receive at once, so what is held is looked at again after every wait.
         """
         while self._handout.is_empty:
-            if not self._queue:
+            if not self._has_next:
                 if self._error is not None:
                     raise fresh(self._error)
                 await self._wait_delivery(deadline_s, timeout_s)
@@ -205,17 +211,39 @@ class ConsumerLane(Consumer):
                 self._hold_next()
 
     def _hold_next(self) -> None:
-        delivery, data = self._queue.popleft()
+        item = self._queue.popleft()
+        if not isinstance(item, tuple):
+            if isinstance(item, DanubiusError):
+                raise item
+            self._handout.hold(item)
+            return
+        delivery, data = item
         if self._moves.is_on:
             self._moves.note(delivery.first, delivery.end)
         grant = self._credit.used(delivery.messages, len(data))
         if grant is not None and self._session is not None:
             self._session.tell(Flow(self._handle, grant.messages, grant.bytes))
-        self._handout.hold(
-            open_delivery(
-                self._topic, data, delivery.first, delivery.end, delivery.redelivery_count
-            )
+        batch = open_delivery(
+            self._topic, data, delivery.first, delivery.end, delivery.redelivery_count
         )
+        if batch.has_pieces:
+            self._gather(batch)
+        else:
+            self._handout.hold(batch)
+
+    def _gather(self, batch: ReceivedBatch) -> None:
+        """Hold a delivery with whole messages instead of pieces, at once or when they are there."""
+        if self._pieces is None:
+            patience_s = self._options.chunk_patience_s
+            self._pieces = ConsumerPieces(self._link, self._topic, self, patience_s)
+        whole = self._pieces.open(batch)
+        if whole is not None:
+            self._handout.hold(whole)
+
+    @property
+    def _has_next(self) -> bool:
+        """Whether a delivery is here that does not wait for pieces of its messages, or of those before it."""
+        return bool(self._queue) and (self._pieces is None or not self._pieces.is_waiting)
 
     async def _wait_delivery(self, deadline_s: float | None, timeout_s: float | None) -> None:
         try:
@@ -246,7 +274,7 @@ class ConsumerLane(Consumer):
         if self._moves.is_on and not self._is_current(message):
             return
         acks = self._acks
-        if isinstance(message, Message):
+        if is_one:
             acks.add(message.offset)
         else:
             for first, end in message.ranges:
@@ -260,8 +288,12 @@ class ConsumerLane(Consumer):
             return
         if isinstance(message, ReceivedBatch) and not len(message):
             return
-        last = message.offset if isinstance(message, Message) else message.last_offset
-        self._acks.add_range(0, last + 1)
+        end = 1 + (message.offset if isinstance(message, Message) else message.last_offset)
+        self.ack_ranges(((0, end),) if self._pieces is None else self._pieces.all_below(end))
+
+    def ack_ranges(self, ranges: Sequence[Range]) -> None:
+        for first, end in ranges:
+            self._acks.add_range(first, end)
         self._schedule_flush()
 
     def nack_nowait(
@@ -271,12 +303,12 @@ class ConsumerLane(Consumer):
         if not self._is_current(message):
             return
         delay_ms = to_milliseconds("delay", delay) or 0
+        self.nack_ranges(message.ranges, delay_ms, reason)
+
+    def nack_ranges(self, ranges: Sequence[Range], delay_ms: int, reason: str) -> None:
         nacks = self._nacks.setdefault((delay_ms, check_reason(reason)), RangeGatherer())
-        if isinstance(message, Message):
-            nacks.add(message.offset)
-        else:
-            for first, end in message.ranges:
-                nacks.add_range(first, end)
+        for first, end in ranges:
+            nacks.add_range(first, end)
         self._schedule_flush()
 
     def check_own(self, message: Message | ReceivedBatch) -> None:
@@ -382,7 +414,7 @@ class ConsumerLane(Consumer):
         self._confirmed = self._loop.create_future()
         if not self._unconfirmed:
             self._confirmed.set_result(None)
-        session.call(CloseConsumer(handle), partial(_on_done, closed))
+        session.call(CloseConsumer(handle), partial(finish, closed))
         await asyncio.wait((self._confirmed, closed), timeout=_DETACH_TIMEOUT_S)
 
     def _end(self, error: DanubiusError) -> None:
@@ -399,6 +431,8 @@ class ConsumerLane(Consumer):
 
     def _drop_queue(self) -> None:
         self._queue.clear()
+        if self._pieces is not None:
+            self._pieces.clear()
         self._handout.clear()
         self._generation += 1
 
@@ -445,6 +479,10 @@ class ConsumerLane(Consumer):
         self._queue.append((delivery, data))
         self._arrivals.open()
 
+    def put_first(self, items: Sequence[ReceivedBatch | DanubiusError]) -> None:
+        self._queue.extendleft(reversed(items))
+        self._arrivals.open()
+
     def on_active(self, is_active: bool) -> None:
         self._is_active = is_active
 
@@ -460,10 +498,3 @@ class ConsumerLane(Consumer):
             self._drop_queue()  # the other consumer gets these
         self._attachment.end()
         self._end(error)
-
-
-def _on_done(
-    done: asyncio.Future[None], _reply: AnyCommand | DanubiusError, _payload: memoryview
-) -> None:
-    if not done.done():
-        done.set_result(None)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.client.core.batching import Accumulator, Draft, cut, split
 from danubius.client.core.repeat import fresh
+from danubius.client.encoding import encode_draft
 from danubius.client.gate import Gate
 from danubius.client.messages import SCHEDULED, Receipt, Receipts, to_time_us
 from danubius.client.options import to_milliseconds
@@ -25,7 +26,6 @@ from danubius.client.shipper import Shipper
 from danubius.errors import DanubiusError, InvalidArgument, Overloaded
 from danubius.model.limits import DELAY_MAX_MS
 from danubius.model.topic import Dispatch
-from danubius.record.encode import encode
 from danubius.wire.commands import AnyCommand, OpenProducer, Schedule
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LINGER_S: Final = 0.05
 """Messages that nobody waits for are gathered this long, for batches by due time fill slowly."""
 GRAIN_PARTS: Final = 512
+_Times = tuple[int, int]
+"""When messages are due, in ms since 1970, and how many µs they live from then on; 0: for ever."""
 OPEN_BATCHES_MAX: Final = 4096
 """Batches being filled, each for another due time; one more sends them all."""
 
@@ -181,8 +183,8 @@ class DelayedLane:
         self._shipper = ScheduleShipper(link, self, options)
         self._shipper.unheard = unheard
         self._outbox = self._shipper.outbox
-        self._open: dict[int, _Open] = {}
-        """By due time."""
+        self._open: dict[_Times, _Open] = {}
+        """By due time, and how long they live from then on."""
         self._open_bytes = 0
         self._seal_handle: asyncio.Handle | None = None
         self._is_seal_soon = False
@@ -214,13 +216,14 @@ class DelayedLane:
         attributes: Mapping[str, str] | None,
         size: int,
         due_ms: int,
+        ttl_us: int = 0,
     ) -> None:
         """Send one checked message; return once the broker keeps it."""
         while not self._has_room(size):
             await self._wait_room()
         self._check_alive()
         future: asyncio.Future[int] = self._loop.create_future()
-        self._put(payload, key, attributes, size, due_ms, future)
+        self._put(payload, key, attributes, size, (due_ms, ttl_us), future)
         await future
 
     def send_nowait(
@@ -230,6 +233,7 @@ class DelayedLane:
         attributes: Mapping[str, str] | None,
         size: int,
         due_ms: int,
+        ttl_us: int = 0,
     ) -> None:
         self._check_alive()
         if not self._has_room(size):
@@ -237,7 +241,7 @@ class DelayedLane:
                 f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
                 f" {self._options.buffer_bytes} may: await producer.flush(), or use send()"
             )
-        self._put(payload, key, attributes, size, due_ms, None)
+        self._put(payload, key, attributes, size, (due_ms, ttl_us), None)
 
     def put_nowait(
         self,
@@ -246,14 +250,17 @@ class DelayedLane:
         attributes: Mapping[str, str] | None,
         size: int,
         due_ms: int,
+        ttl_us: int = 0,
     ) -> None:
         """Take a checked message from a caller that cannot be told of a failure: `flush` tells it."""
         if self._error is not None:
             self._shipper.unheard = self._shipper.unheard or fresh(self._error)
         else:
-            self._put(payload, key, attributes, size, due_ms, None)
+            self._put(payload, key, attributes, size, (due_ms, ttl_us), None)
 
-    async def ship(self, draft: Draft, sizes: list[int], due: Sequence[int]) -> Bundle:
+    async def ship(
+        self, draft: Draft, sizes: list[int], due: Sequence[int], ttl_us: int = 0
+    ) -> Bundle:
         """Send measured messages, one due time each; return once each batch is kept or has failed."""
         self._check_alive()
         bundle = Bundle()
@@ -262,21 +269,23 @@ class DelayedLane:
                 whole = len(indexes) == len(sizes)
                 part = draft if whole else _pick(draft, indexes)
                 part_sizes = sizes if whole else [sizes[i] for i in indexes]
-                await self._ship_part(part, part_sizes, due_ms, bundle)
+                await self._ship_part(part, part_sizes, (due_ms, ttl_us), bundle)
             await bundle.wait()
         except BaseException:
             bundle.is_abandoned = True  # what fails from here on is flush()'s to tell
             raise
         return bundle
 
-    async def _ship_part(self, draft: Draft, sizes: list[int], due_ms: int, bundle: Bundle) -> None:
+    async def _ship_part(
+        self, draft: Draft, sizes: list[int], times: _Times, bundle: Bundle
+    ) -> None:
         start = 0
         for stop in split(sizes, self._options.batch_bytes, self._options.batch_records):
             while not self._has_room(self._options.batch_bytes):
                 await self._wait_room()
             self._check_alive()
             part = cut(draft, start, stop)
-            self._encode(part, bundle.part(stop - start), due_ms, time.monotonic_ns())
+            self._encode(part, bundle.part(stop - start), times, time.monotonic_ns())
             self._shipper.pump()
             start = stop
         await asyncio.sleep(0)  # the socket and the answers have their turn
@@ -325,17 +334,17 @@ class DelayedLane:
         key: bytes | None,
         attributes: Mapping[str, str] | None,
         size: int,
-        due_ms: int,
+        times: _Times,
         future: asyncio.Future[int] | None,
     ) -> None:
-        opened = self._open.get(due_ms)
+        opened = self._open.get(times)
         if opened is not None and not opened.batch.has_room(size):
-            self._seal(due_ms)
+            self._seal(times)
             opened = None
         if opened is None:
             if len(self._open) >= OPEN_BATCHES_MAX:
                 self._seal_all()
-            opened = self._open[due_ms] = _Open(self._options)
+            opened = self._open[times] = _Open(self._options)
         index = opened.batch.add(payload, key, attributes, size)
         self._open_bytes += size
         if future is None:
@@ -343,7 +352,7 @@ class DelayedLane:
         else:
             opened.waiters.futures.append((index, future))
         if opened.batch.is_full:
-            self._seal(due_ms)
+            self._seal(times)
             self._shipper.pump()
         elif self._seal_handle is None or (future is not None and not self._is_seal_soon):
             self._schedule_seal(is_awaited=future is not None)
@@ -365,37 +374,21 @@ class DelayedLane:
         self._shipper.flush_socket()
 
     def _seal_all(self) -> None:
-        for due_ms in sorted(self._open):
-            self._seal(due_ms)
+        for times in sorted(self._open):
+            self._seal(times)
 
-    def _seal(self, due_ms: int) -> None:
-        opened = self._open.pop(due_ms)
+    def _seal(self, times: _Times) -> None:
+        opened = self._open.pop(times)
         self._open_bytes -= opened.batch.size
-        self._encode(opened.batch.take(), opened.waiters, due_ms, opened.since_ns)
+        self._encode(opened.batch.take(), opened.waiters, times, opened.since_ns)
 
-    def _encode(self, draft: Draft, settlement: Settlement, due_ms: int, since_ns: int) -> None:
-        outbox = self._outbox
-        try:
-            buffer = encode(
-                draft.payloads,
-                publish_time_us=due_ms * 1000,
-                keys=draft.keys,
-                attributes=draft.attributes,
-                producer_id=outbox.producer_id,
-                producer_epoch=outbox.producer_epoch,
-                base_sequence=outbox.next_sequence,
-                codec=self._options.codec,
-            )
-        except DanubiusError as error:
-            self._shipper.report(settlement, error)
-            return
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
-            refusal = InvalidArgument(
-                f"the messages cannot be encoded: {type(error).__name__}: {error}"
-            )
-            self._shipper.report(settlement, refusal)
-            return
-        self._shipper.add(buffer, 1, DueBatch(settlement, due_ms), since_ns)
+    def _encode(self, draft: Draft, settlement: Settlement, times: _Times, since_ns: int) -> None:
+        due_ms, ttl_us = times
+        buffer = encode_draft(draft, self._outbox, self._options.codec, due_ms * 1000, ttl_us)
+        if isinstance(buffer, DanubiusError):
+            self._shipper.report(settlement, buffer)
+        else:
+            self._shipper.add(buffer, 1, DueBatch(settlement, due_ms), since_ns)
 
     # ------------------------------------------------------------ the shipper calls these
 

@@ -36,3 +36,9 @@ class Gate:
             for future in futures:
                 if not future.done():
                     future.set_result(None)
+
+
+def finish(done: asyncio.Future[None], _reply: object, _payload: memoryview) -> None:
+    """An answer has come, whatever it says."""
+    if not done.done():
+        done.set_result(None)

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, overload
 import msgspec
 
 from danubius.client.core.acks import Range, merge
+from danubius.client.whole import WholeBatch
 from danubius.errors import DanubiusError, InvalidBatch
-from danubius.record.batch import RecordBatch
+from danubius.record.header import CHUNK
 from danubius.record.scan import iter_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from danubius.record.batch import RecordBatch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -129,6 +132,22 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         """When the producer sent it, as an aware datetime in UTC."""
         return to_datetime(self.publish_time_us)
 
+    @property
+    def ranges(self) -> Sequence[Range]:
+        """The offsets that an acknowledgement of it names."""
+        return ((self.offset, self.offset + 1),)
+
+
+class ChunkedMessage(Message, frozen=True, gc=False):
+    """A message that was sent in pieces; its offset is that of the last one."""
+
+    pieces: tuple[Range, ...] = ()
+    """The offsets of all pieces, as ranges [first, end)."""
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return self.pieces
+
 
 class Segment(NamedTuple):
     """The records [start, stop) of one record batch: those that are the receiver's."""
@@ -147,7 +166,7 @@ class ReceivedBatch:
         await consumer.ack(batch)
     """
 
-    __slots__ = ("_count", "_segments", "redelivery_count", "topic")
+    __slots__ = ("_count", "_segments", "has_pieces", "redelivery_count", "topic")
 
     def __init__(self, topic: str, segments: Sequence[Segment], redelivery_count: int) -> None:
         self.topic = topic
@@ -155,6 +174,8 @@ class ReceivedBatch:
         """How often these messages were delivered before."""
         self._segments = segments
         self._count = sum(segment.stop - segment.start for segment in segments)
+        self.has_pieces = False
+        """Whether there are pieces of larger messages in it, to be put together."""
 
     def __len__(self) -> int:
         return self._count
@@ -170,9 +191,24 @@ class ReceivedBatch:
             if start != 0 or stop != len(batch):
                 columns = tuple(column[start:stop] for column in columns)
                 times = times[start:stop]
+            if isinstance(batch, WholeBatch):
+                yield self._whole(batch)
+                continue
             yield from map(
                 Message, repeat(self.topic), *columns, times, repeat(self.redelivery_count)
             )
+
+    def _whole(self, batch: WholeBatch) -> ChunkedMessage:
+        return ChunkedMessage(
+            self.topic,
+            batch.base_offset,
+            batch.payload(0),
+            batch.keys()[0],
+            batch.attributes()[0],
+            batch.publish_times_us()[0],
+            self.redelivery_count,
+            tuple(batch.ranges),
+        )
 
     def __repr__(self) -> str:
         if not self._count:
@@ -185,24 +221,24 @@ class ReceivedBatch:
 
     @property
     def payloads(self) -> list[bytes]:
-        return self._column(RecordBatch.payloads)
+        return self._column(lambda batch: batch.payloads())
 
     @property
     def keys(self) -> list[bytes | None]:
-        return self._column(RecordBatch.keys)
+        return self._column(lambda batch: batch.keys())
 
     @property
     def attributes(self) -> list[dict[str, str]]:
-        return self._column(RecordBatch.attributes)
+        return self._column(lambda batch: batch.attributes())
 
     @property
     def offsets(self) -> list[int]:
-        return self._column(RecordBatch.offsets)
+        return self._column(lambda batch: batch.offsets())
 
     @property
     def publish_times_us(self) -> list[int]:
         """Microseconds since 1970-01-01 UTC."""
-        return self._column(RecordBatch.publish_times_us)
+        return self._column(lambda batch: batch.publish_times_us())
 
     @property
     def publish_times(self) -> list[datetime]:
@@ -226,6 +262,9 @@ class ReceivedBatch:
         """The offsets as sorted ranges [first, end): what an acknowledgement of the batch names."""
         ranges: list[Range] = []
         for batch, start, stop in self._segments:
+            if isinstance(batch, WholeBatch):
+                ranges.extend(batch.ranges)
+                continue
             offsets = batch.offsets()
             first, end = offsets[start], offsets[stop - 1] + 1
             if end - first == stop - start:
@@ -277,6 +316,11 @@ class ReceivedBatch:
         return InvalidBatch(
             f"the batch of {count} messages at offset {first} of {self.topic} cannot be decoded: {error.message}"
         )
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """What it is made of."""
+        return self._segments
 
     @property
     def first_run(self) -> int:
@@ -346,15 +390,20 @@ def open_delivery(
 ) -> ReceivedBatch:
     """View the records of `data` (record batches back to back) with an offset in [first, end)."""
     segments: list[Segment] = []
+    flags = 0
     for batch in iter_batches(data):
         start, stop = 0, len(batch)
+        flags |= batch.header.flags
         if batch.base_offset < first or batch.end_offset > end:
             offsets = batch.offsets()
             start = bisect_left(offsets, first)
             stop = bisect_left(offsets, end)
         if start < stop:
             segments.append(Segment(batch, start, stop))
-    return ReceivedBatch(topic, segments, redelivery_count)
+    received = ReceivedBatch(topic, segments, redelivery_count)
+    if flags & CHUNK:
+        received.has_pieces = True
+    return received
 
 
 def to_datetime(time_us: int) -> datetime:

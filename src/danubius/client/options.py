@@ -40,6 +40,8 @@ Start = Literal["earliest", "latest"] | int | datetime
 """Where to begin: the oldest message, behind the newest, at an offset, or at the first message of a time."""
 DeliverAfter = float | timedelta
 """Seconds from now."""
+TimeToLive = float | timedelta
+"""Seconds from when it is published."""
 DeliverAfterMany = DeliverAfter | Sequence[DeliverAfter]
 DeliverAtMany = datetime | Sequence[datetime]
 """One for all, or one for each."""
@@ -52,6 +54,9 @@ BUFFER_BYTES: Final = 64 * MIB
 PREFETCH_MESSAGES: Final = 100_000
 PREFETCH_BYTES: Final = 16 * MIB
 FETCH_BYTES: Final = 4 * MIB
+CHUNK_BYTES_MIN: Final = KIB
+CHUNK_PATIENCE_S: Final = 60.0
+"""After so long without its last piece a message is looked at."""
 SECONDS_MAX: Final = 10**9
 """No wait is longer: thirty years. Clocks and timers take it, which they do not of infinity."""
 REASON_CHARS_MAX: Final = 1000
@@ -77,8 +82,11 @@ class ProducerOptions(msgspec.Struct, frozen=True):
     send_timeout_s: float
     access: Access = Access.SHARED
     resume: bool = False
+    chunk_bytes: int | None = None
 
     def check(self) -> None:
+        if self.chunk_bytes is not None:
+            self._check_chunking(self.chunk_bytes)
         if self.resume and self.spec.dispatch is not Dispatch.RELIABLE:
             raise InvalidArgument(
                 "resume=True needs a reliable topic: of others nobody knows what was stored"
@@ -88,6 +96,18 @@ class ProducerOptions(msgspec.Struct, frozen=True):
         _check_range("linger", self.linger_s, 0, 60)
         check_count("buffer_bytes", self.buffer_bytes, 1, 1 << 40)
         _check_range("send_timeout", self.send_timeout_s, 0, SECONDS_MAX)
+
+    def _check_chunking(self, chunk_bytes: int) -> None:
+        check_count("chunk_bytes", chunk_bytes, CHUNK_BYTES_MIN, BATCH_BYTES_MAX)
+        if self.spec.dispatch is not Dispatch.RELIABLE:
+            raise InvalidArgument(
+                "chunk_bytes needs a reliable topic: others do not keep a piece until the last one is there"
+            )
+        if self.resume:
+            raise InvalidArgument(
+                "chunk_bytes does not go with resume=True: pieces have numbers too, so next_sequence would not"
+                " count messages"
+            )
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
@@ -103,8 +123,10 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     ack_timeout_ms: int
     skip_damaged: bool
     failure: FailurePolicy | None = None
+    chunk_patience_s: float = CHUNK_PATIENCE_S
 
     def check(self) -> None:
+        _check_range("chunk_patience", self.chunk_patience_s, 0.001, SECONDS_MAX)
         check_count("prefetch_messages", self.prefetch_messages, 1, 100_000_000)
         check_count("prefetch_bytes", self.prefetch_bytes, 1, 1 << 40)
         if self.failure is not None:
@@ -235,6 +257,14 @@ def to_milliseconds(option: str, duration: float | timedelta | None) -> int | No
             f"{option} is {duration!r}; it must be a number of seconds, 0 or more, or a timedelta"
         )
     return math.ceil(seconds * 1000)
+
+
+def ttl_us_of(ttl: TimeToLive) -> int:
+    """How long a message is worth delivering, in microseconds."""
+    ttl_ms = to_milliseconds("ttl", ttl)
+    if not ttl_ms:
+        raise InvalidArgument(f"ttl is {ttl!r}; it must be more than 0 seconds, or None for no end")
+    return ttl_ms * 1000
 
 
 def check_timeout(option: str, seconds: float | None) -> float | None:

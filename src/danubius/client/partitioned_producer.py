@@ -18,6 +18,7 @@ from danubius.client.core.checks import check_key, measure, to_draft
 from danubius.client.core.repeat import fresh
 from danubius.client.delayed import ScheduledReceipts, dues_of
 from danubius.client.messages import Receipts
+from danubius.client.options import ttl_us_of
 from danubius.client.partitions import PartitionWatch, attempt_all, close_all, open_all
 from danubius.client.producer import Producer
 from danubius.client.producer_lane import ProducerLane
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         DeliverAfterMany,
         DeliverAtMany,
         ProducerOptions,
+        TimeToLive,
     )
     from danubius.client.settlement import Bundle
 
@@ -108,6 +110,7 @@ class PartitionedProducer(Producer):
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipt:
         return await self._lane_of(key).send(
             payload,
@@ -115,6 +118,7 @@ class PartitionedProducer(Producer):
             attributes=attributes,
             deliver_after=deliver_after,
             deliver_at=deliver_at,
+            ttl=ttl,
         )
 
     def send_nowait(
@@ -125,6 +129,7 @@ class PartitionedProducer(Producer):
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         self._lane_of(key).send_nowait(
             payload,
@@ -132,6 +137,7 @@ class PartitionedProducer(Producer):
             attributes=attributes,
             deliver_after=deliver_after,
             deliver_at=deliver_at,
+            ttl=ttl,
         )
 
     async def send_many(
@@ -142,6 +148,7 @@ class PartitionedProducer(Producer):
         attributes: Sequence[Mapping[str, str] | None] | None = None,
         deliver_after: DeliverAfterMany | None = None,
         deliver_at: DeliverAtMany | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipts:
         draft = to_draft(payloads, keys, attributes)
         for lane in self._lanes:
@@ -151,8 +158,9 @@ class PartitionedProducer(Producer):
         due = dues_of(deliver_after, deliver_at, len(sizes)) if is_delayed else None
         spread = self._deal(draft, sizes) if draft.keys is None else self._sort(draft, sizes)
         dues = _spread_dues(spread, due)
+        ttl_us = 0 if ttl is None else ttl_us_of(ttl)
         results = await attempt_all(
-            lane.ship(part, part_sizes, part_due)
+            lane.ship(part, part_sizes, part_due, ttl_us)
             for (lane, part, part_sizes), part_due in zip(spread.parts, dues, strict=True)
         )
         bundles = _all_stored(results, len(payloads))
@@ -257,8 +265,9 @@ class PartitionedProducer(Producer):
         attributes: Mapping[str, str] | None,
         size: int,
         due_ms: int | None = None,
+        ttl_us: int = 0,
     ) -> None:
-        self._lane_of(key).put_nowait(payload, key, attributes, size, due_ms)
+        self._lane_of(key).put_nowait(payload, key, attributes, size, due_ms, ttl_us)
 
     # ------------------------------------------------------------ life
 

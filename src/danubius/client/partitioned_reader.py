@@ -75,7 +75,7 @@ class PartitionedReader(Reader):
 
     async def _wait(self, deadline_s: float | None, timeout_s: float | None) -> bool:
         """Wait for any lane when none has anything; False if all are at their end."""
-        if all(lane.is_at_stop for lane in self._lanes):
+        if all(lane.is_at_end for lane in self._lanes):
             return False
         for lane in self._lanes:
             lane.fetch()

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from danubius.client.messages import Receipt, Receipts
-    from danubius.client.options import DeliverAfter, DeliverAfterMany, DeliverAtMany
+    from danubius.client.options import (
+        DeliverAfter,
+        DeliverAfterMany,
+        DeliverAtMany,
+        TimeToLive,
+    )
 
 _HASTY_FLUSH_S: Final = 2.0
 """How long the end of an `async with` block waits for open batches when its body failed."""
@@ -71,6 +76,7 @@ class Producer(ABC):
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipt:
         """Send one message and return once it is as durable as its topic asks.
 
@@ -80,6 +86,12 @@ class Producer(ABC):
         With `deliver_after` (seconds or a timedelta) or `deliver_at` (an aware datetime) the message is stored now and
         published when it is due: not before, and later by 0.2 % of the delay at the most. It gets its offset then, so
         the receipt has none: `receipt.is_scheduled`. Reliable topics only.
+
+        With `ttl` (seconds or a timedelta) it is not delivered to consumers later than that after its publish time, and
+        counts as acknowledged from then on.
+
+        A producer opened with `chunk_bytes` sends a message that is larger than that in pieces, which consumers and
+        readers put together; the receipt's offset is that of the last piece. Not together with a delay.
 
         Raises:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
@@ -97,6 +109,7 @@ class Producer(ABC):
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         """Put one message into the open batch and return at once; `await flush()` waits for all of them.
 
@@ -116,10 +129,12 @@ class Producer(ABC):
         attributes: Sequence[Mapping[str, str] | None] | None = None,
         deliver_after: DeliverAfterMany | None = None,
         deliver_at: DeliverAtMany | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipts:
         """Send many messages in as few batches as possible and wait until all are stored.
 
-        `deliver_after` and `deliver_at` are one for all, or a list with one for each. Waits while the buffer is full.
+        `deliver_after` and `deliver_at` are one for all, or a list with one for each; `ttl` is one for all. Waits while
+        the buffer is full. Messages that have to be sent in pieces are for `send`.
         On an error some of the messages may have been stored; the error's notes say how many were.
         """
 
@@ -153,6 +168,7 @@ class Producer(ABC):
         attributes: Mapping[str, str] | None,
         size: int,
         due_ms: int | None = None,
+        ttl_us: int = 0,
     ) -> None:
         """Take a checked message from a caller that cannot be told of a failure: `flush` tells it."""
 

@@ -11,23 +11,25 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from danubius.client.chunk_sending import send_pieces
 from danubius.client.core.batching import Accumulator, Draft, cut, split
 from danubius.client.core.checks import checked_size, measure, to_bytes, to_draft
 from danubius.client.core.repeat import fresh
 from danubius.client.delayed import DelayedLane, ScheduledReceipts, due_ms_of, dues_of, now_ms
+from danubius.client.encoding import encode_draft
 from danubius.client.gate import Gate
 from danubius.client.messages import SCHEDULED, Receipt, Receipts
+from danubius.client.options import ttl_us_of
 from danubius.client.producer import Producer
 from danubius.client.settlement import Bundle, Settlement, Sole, Waiters
 from danubius.client.shipper import Shipper
 from danubius.errors import (
     ClientClosed,
     DanubiusError,
-    InvalidArgument,
     MessageTooLarge,
     Overloaded,
 )
-from danubius.record.encode import encode, encode_one
+from danubius.record.encode import encode_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         DeliverAfterMany,
         DeliverAtMany,
         ProducerOptions,
+        TimeToLive,
     )
 
 _DETACH_TIMEOUT_S: Final = 5.0
@@ -61,6 +64,8 @@ class ProducerLane(Producer):
         self._sealed_count = 0
         self._buffer_bytes = options.buffer_bytes
         self._message_bytes_max = link.message_bytes_max
+        self._ttl_us = 0
+        """Of the messages in the open batch; 0: they have none."""
         self._seal_handle: asyncio.Handle | None = None
         self._is_prompt = not options.linger_s and not options.codec
         """Whether a message may leave as it is: nothing to wait for, nothing to compress."""
@@ -106,15 +111,23 @@ class ProducerLane(Producer):
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipt:
+        ttl_us = 0 if ttl is None else ttl_us_of(ttl)
+        is_later = deliver_after is not None or deliver_at is not None
+        if self._options.chunk_bytes is not None:
+            offset = await send_pieces(self, payload, key, attributes, ttl_us, is_later=is_later)
+            if offset is not None:
+                return Receipt(self._topic, offset)
         payload, size = self.check(payload, key, attributes)
-        if deliver_after is not None or deliver_at is not None:
+        if is_later:
             due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
-            await self._later().send(payload, key, attributes, size, due_ms)
+            await self._later().send(payload, key, attributes, size, due_ms, ttl_us)
             return Receipt(self._topic, SCHEDULED)
         if (
             self._sealed_count == 1
             and self._is_prompt
+            and not ttl_us
             and not attributes
             and not self._batch.count
             and self._seal_handle is None
@@ -125,7 +138,7 @@ class ProducerLane(Producer):
         if self._outbox.bytes + self._batch.size + size > self._buffer_bytes:
             await self._wait_room(size)
         future: asyncio.Future[int] = self._loop.create_future()
-        self._put(payload, key, attributes, size, future)
+        self._put(payload, key, attributes, size, future, ttl_us)
         return Receipt(self._topic, await future)
 
     def send_nowait(
@@ -136,18 +149,20 @@ class ProducerLane(Producer):
         attributes: Mapping[str, str] | None = None,
         deliver_after: DeliverAfter | None = None,
         deliver_at: datetime | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         payload, size = self.check(payload, key, attributes)
+        ttl_us = 0 if ttl is None else ttl_us_of(ttl)
         if deliver_after is not None or deliver_at is not None:
             due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
-            self._later().send_nowait(payload, key, attributes, size, due_ms)
+            self._later().send_nowait(payload, key, attributes, size, due_ms, ttl_us)
             return
         if not self._has_room(size):
             raise Overloaded(
                 f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
                 f" {self._buffer_bytes} may: await producer.flush(), or use send()"
             )
-        self._put(payload, key, attributes, size, None)
+        self._put(payload, key, attributes, size, None, ttl_us)
 
     async def send_many(
         self,
@@ -157,13 +172,14 @@ class ProducerLane(Producer):
         attributes: Sequence[Mapping[str, str] | None] | None = None,
         deliver_after: DeliverAfterMany | None = None,
         deliver_at: DeliverAtMany | None = None,
+        ttl: TimeToLive | None = None,
     ) -> Receipts:
         draft = to_draft(payloads, keys, attributes)
         sizes = measure(draft, self._message_bytes_max)
         due: list[int] | None = None
         if deliver_after is not None or deliver_at is not None:
             due = dues_of(deliver_after, deliver_at, len(sizes))
-        bundle = await self.ship(draft, sizes, due)
+        bundle = await self.ship(draft, sizes, due, 0 if ttl is None else ttl_us_of(ttl))
         if bundle.error is not None:
             error = fresh(bundle.error)
             error.add_note(f"{bundle.stored_count} of the {len(payloads)} messages were stored")
@@ -172,25 +188,29 @@ class ProducerLane(Producer):
             return ScheduledReceipts(self._topic, len(sizes))
         return Receipts(self._topic, bundle.spans)
 
-    async def ship(self, draft: Draft, sizes: list[int], due: list[int] | None = None) -> Bundle:
+    async def ship(
+        self, draft: Draft, sizes: list[int], due: list[int] | None = None, ttl_us: int = 0
+    ) -> Bundle:
         """Send measured messages in batches of their own; return once each batch is stored or has failed.
 
         With `due` times they are delivered then.
         """
         self.check_open()
         if due is not None:
-            return await self._later().ship(draft, sizes, due)
+            return await self._later().ship(draft, sizes, due, ttl_us)
         cuts = split(sizes, self._options.batch_bytes, self._options.batch_records)
         self._seal()
         bundle = Bundle()
         try:
-            await self._ship_bundle(draft, cuts, bundle)
+            await self._ship_bundle(draft, cuts, bundle, ttl_us)
         except BaseException:
             bundle.is_abandoned = True  # what fails from here on is flush()'s to tell
             raise
         return bundle
 
-    async def _ship_bundle(self, draft: Draft, cuts: list[int], bundle: Bundle) -> None:
+    async def _ship_bundle(
+        self, draft: Draft, cuts: list[int], bundle: Bundle, ttl_us: int
+    ) -> None:
         count = len(draft.payloads)
         start = 0
         for stop in cuts:
@@ -198,7 +218,7 @@ class ProducerLane(Producer):
                 await self._wait_room(self._options.batch_bytes)
             whole = stop - start == count
             part = draft if whole else cut(draft, start, stop)
-            self._encode(part, bundle.part(stop - start), time.monotonic_ns())
+            self._encode(part, bundle.part(stop - start), time.monotonic_ns(), ttl_us)
             self._shipper.pump()
             start = stop
             if not whole:
@@ -270,7 +290,8 @@ class ProducerLane(Producer):
         if size > self._message_bytes_max:
             raise MessageTooLarge(
                 f"the message has {size} bytes with its key and attributes, the broker accepts"
-                f" {self._message_bytes_max}: send a reference to larger data"
+                f" {self._message_bytes_max}: use send() of a producer that was opened with chunk_bytes, or send a"
+                " reference to larger data"
             )
         return payload, size
 
@@ -281,16 +302,36 @@ class ProducerLane(Producer):
         attributes: Mapping[str, str] | None,
         size: int,
         due_ms: int | None = None,
+        ttl_us: int = 0,
     ) -> None:
         if self._error is not None or self._is_closing:
             self._shipper.unheard = self._shipper.unheard or self._ending()
         elif due_ms is not None:
             try:
-                self._later().put_nowait(payload, key, attributes, size, due_ms)
+                self._later().put_nowait(payload, key, attributes, size, due_ms, ttl_us)
             except DanubiusError as error:
                 self._shipper.unheard = self._shipper.unheard or error
         else:
-            self._put(payload, key, attributes, size, None)
+            self._put(payload, key, attributes, size, None, ttl_us)
+
+    async def put_piece(
+        self, payload: bytes, key: bytes | None, attributes: Mapping[str, str], ttl_us: int
+    ) -> asyncio.Future[int]:
+        """Send a piece of a larger message, behind all that was sent before it."""
+        self.check_open()
+        if not self._has_room(len(payload)):
+            await self._wait_room(len(payload))
+        self._seal()
+        future: asyncio.Future[int] = self._loop.create_future()
+        keys = None if key is None else [key]
+        draft = Draft([payload], keys, [attributes])
+        self._encode(draft, Sole(future), time.monotonic_ns(), ttl_us, is_chunk=True)
+        self._shipper.pump()
+        return future
+
+    @property
+    def options(self) -> ProducerOptions:
+        return self._options
 
     def _later(self) -> DelayedLane:
         """The way of messages that are delivered later; made when the first comes."""
@@ -354,11 +395,13 @@ class ProducerLane(Producer):
         attributes: Mapping[str, str] | None,
         size: int,
         future: asyncio.Future[int] | None,
+        ttl_us: int = 0,
     ) -> None:
         batch = self._batch
-        if not batch.has_room(size):
+        if not batch.has_room(size) or ttl_us != self._ttl_us:
             self._seal()
             self._shipper.pump()
+            self._ttl_us = ttl_us
         index = batch.add(payload, key, attributes, size)
         if not index:
             self._batch_since_ns = time.monotonic_ns()
@@ -400,28 +443,29 @@ class ProducerLane(Producer):
         if self._batch.count:
             waiters, self._waiters = self._waiters, Waiters()
             self._sealed_count = self._batch.count
-            self._encode(self._batch.take(), waiters, self._batch_since_ns)
+            self._encode(self._batch.take(), waiters, self._batch_since_ns, self._ttl_us)
 
-    def _encode(self, draft: Draft, settlement: Settlement, since_ns: int) -> None:
-        outbox = self._outbox
-        try:
-            buffer = encode(
-                draft.payloads,
-                publish_time_us=time.time_ns() // 1000,
-                keys=draft.keys,
-                attributes=draft.attributes,
-                producer_id=outbox.producer_id,
-                producer_epoch=outbox.producer_epoch,
-                base_sequence=outbox.next_sequence,
-                codec=self._options.codec,
-            )
-        except DanubiusError as error:
-            self._shipper.report(settlement, error)
-            return
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
-            self._shipper.report(settlement, _unencodable(error))
-            return
-        self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
+    def _encode(
+        self,
+        draft: Draft,
+        settlement: Settlement,
+        since_ns: int,
+        ttl_us: int = 0,
+        *,
+        is_chunk: bool = False,
+    ) -> None:
+        buffer = encode_draft(
+            draft,
+            self._outbox,
+            self._options.codec,
+            time.time_ns() // 1000,
+            ttl_us,
+            is_chunk=is_chunk,
+        )
+        if isinstance(buffer, DanubiusError):
+            self._shipper.report(settlement, buffer)
+        else:
+            self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
 
     # ------------------------------------------------------------ the shipper calls these
 
@@ -451,9 +495,3 @@ class ProducerLane(Producer):
         for waiter, marker in self._flushes.items():
             if self._outbox.is_settled_below(marker) and not waiter.done():
                 waiter.set_result(None)
-
-
-def _unencodable(error: Exception) -> InvalidArgument:
-    refusal = InvalidArgument(f"the messages cannot be encoded: {type(error).__name__}: {error}")
-    refusal.__cause__ = error
-    return refusal

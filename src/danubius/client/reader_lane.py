@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.gate import Gate
+from danubius.client.gathering import Gatherer
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_timeout
 from danubius.client.reader import Reader
@@ -24,6 +25,7 @@ from danubius.model.subscription import AtOffset, Position
 from danubius.wire.commands import AnyCommand, Fetch, Fetched, OffsetResolved, ResolveOffset
 
 if TYPE_CHECKING:
+    from danubius.client.core.acks import Range
     from danubius.client.link import Link
     from danubius.client.options import ReaderOptions
     from danubius.client.session import Session
@@ -46,6 +48,10 @@ class ReaderLane(Reader):
         self._position = 0
         self._ready: ReceivedBatch | None = None
         self._handout = Handout()
+        self._gatherer: Gatherer | None = None
+        self._is_gathering = False
+        """Whether what was read waits for pieces of its messages."""
+        self._mishaps: list[DanubiusError] = []
         self._call = 0
         self._is_fetching = False
         self._backoff = Backoff(random.random)
@@ -86,8 +92,10 @@ class ReaderLane(Reader):
 
     async def _fill(self, deadline_s: float | None, timeout_s: float | None) -> bool:
         """Return once messages are held, fetched now or left by another task; False at the end."""
-        while self._handout.is_empty and not self._hold_or_end():
-            if self.is_at_stop:
+        while self._handout.is_empty:
+            if self._hold_or_end():
+                continue
+            if self.is_at_end:
                 return False
             self.fetch()
             await self._wait_fetched(deadline_s, timeout_s)
@@ -95,15 +103,30 @@ class ReaderLane(Reader):
 
     def _hold_or_end(self) -> bool:
         """Hold what was fetched and ask for the next; False if nothing is there."""
-        if self._ready is None:
+        if self._mishaps:
+            raise self._mishaps.pop(0)
+        if self._ready is None or self._is_gathering:
             if self._error is not None:
                 raise fresh(self._error)
             return False
         batch, self._ready = self._ready, None
         self._position = batch.last_offset + 1
-        self._handout.hold(batch)
+        if batch.has_pieces:
+            self._gather(batch)
+        else:
+            self._handout.hold(batch)
         self.fetch()
-        return True
+        return not self._is_gathering
+
+    def _gather(self, batch: ReceivedBatch) -> None:
+        """Hold what was read with whole messages instead of pieces, at once or when they are there."""
+        if self._gatherer is None:
+            self._gatherer = Gatherer(self._link, self.topic, self, None)
+        whole = self._gatherer.open(batch)
+        if whole is not None:
+            self._handout.hold(whole)
+        else:
+            self._is_gathering = True
 
     def next_or_none(self) -> Message | None:
         """The next message if it is here; None if it is not. Raises why the lane ended once all are handed out."""
@@ -132,6 +155,11 @@ class ReaderLane(Reader):
     def is_at_stop(self) -> bool:
         """Whether all was fetched that `stop_at_end` asks for."""
         return self._stop is not None and self._fetch_at >= self._stop
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing more comes: all was fetched, and no message waits for its pieces."""
+        return self.is_at_stop and not self._is_gathering
 
     # ------------------------------------------------------------ fetching
 
@@ -205,6 +233,9 @@ class ReaderLane(Reader):
     async def close(self) -> None:
         self._end(ClientClosed(f"the reader of {self.topic} is closed"))
         self._ready = None
+        self._is_gathering = False
+        if self._gatherer is not None:
+            self._gatherer.clear()
         self._handout.clear()
 
     def _end(self, error: DanubiusError) -> None:
@@ -216,10 +247,26 @@ class ReaderLane(Reader):
         self._link.remove(self)
         self._arrivals.open()
 
+    # ------------------------------------------------------------ the gatherer calls these
+
+    def on_gathered(self, batch: ReceivedBatch, errors: list[DanubiusError]) -> None:
+        self._is_gathering = False
+        self._mishaps += errors
+        self._handout.hold(batch)
+        self._arrivals.open()
+
+    def on_unwhole(self, ranges: list[Range], reason: str) -> None:
+        """A reader has nothing to give back."""
+
+    def on_left_behind(self, ranges: list[Range]) -> None:
+        """A reader has nothing to acknowledge."""
+
     # ------------------------------------------------------------ the link calls these
 
     def on_link_up(self, session: Session) -> None:
         del session
+        if self._gatherer is not None:
+            self._gatherer.resume()
         if len(self._arrivals):
             self.fetch()
 

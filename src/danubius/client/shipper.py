@@ -16,6 +16,7 @@ from danubius.client.attachment import Attachment
 from danubius.client.core.outbox import Outbox, Parcel
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff, Verdict, judge_refusal
+from danubius.client.gate import finish
 from danubius.client.session import expect
 from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded, Throttled
 from danubius.model.topic import Dispatch
@@ -102,7 +103,7 @@ class Shipper:
         if session is None or produce is None:
             return
         done: asyncio.Future[None] = self._loop.create_future()
-        session.call(CloseProducer(produce.handle), partial(_on_done, done))
+        session.call(CloseProducer(produce.handle), partial(finish, done))
         await asyncio.wait((done,), timeout=timeout_s)
 
     def end(self, error: DanubiusError) -> None:
@@ -370,10 +371,3 @@ class Shipper:
             self._session.producers.pop(self._produce.handle, None)
         self._session = None
         self._produce = None
-
-
-def _on_done(
-    done: asyncio.Future[None], _reply: AnyCommand | DanubiusError, _payload: memoryview
-) -> None:
-    if not done.done():
-        done.set_result(None)

@@ -18,7 +18,6 @@ from danubius.client.core.batching import Accumulator, cut, split
 from danubius.client.core.checks import measure, to_draft
 from danubius.client.core.repeat import fresh
 from danubius.client.gate import Gate
-from danubius.client.messages import Message
 from danubius.client.partitioned_consumer import PartitionedConsumer
 from danubius.client.partitioned_producer import Part, PartitionedProducer
 from danubius.client.producer_lane import ProducerLane
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from danubius.client.consumer import Consumer
     from danubius.client.core.batching import Draft
     from danubius.client.link import Link
-    from danubius.client.messages import ReceivedBatch
+    from danubius.client.messages import Message, ReceivedBatch
     from danubius.client.options import ProducerOptions
     from danubius.client.producer import Producer
     from danubius.client.session import Session
@@ -185,11 +184,8 @@ class Transaction:
             raise self._ending()
         self._check_session(place, f"the consumer of {message.topic}")
         acks = self._acks.setdefault(place.handle, RangeGatherer())
-        if isinstance(message, Message):
-            acks.add(message.offset)
-        else:
-            for first, end in message.ranges:
-                acks.add_range(first, end)
+        for first, end in message.ranges:
+            acks.add_range(first, end)
         if acks.closed_count >= RANGES_MAX:
             self._stage_acks()
             await self._wait_answers(WINDOW_BYTES)

@@ -67,20 +67,16 @@ def encode(  # noqa: PLR0913 - one keyword for each column and header field
 ) -> bytearray:
     """Encode messages as one batch.
 
-    With `expires_us` all of them expire then, and the body is not compressed: so a broker reads the
-    time in place. With `is_chunk` the one message is a piece of a larger one.
-
-    Raises InvalidArgument for arguments that do not fit each other and MessageTooLarge beyond the
-    limits.
+    With `expires_us` all of them expire then, and the body is not compressed: so a broker reads the time in place. With
+    `is_chunk` the one message is a piece of a larger one. Raises InvalidArgument for arguments that do not fit each
+    other and MessageTooLarge beyond the limits.
 
     >>> batch = encode([b"hello", b"world"], publish_time_us=1_700_000_000_000_000, keys=[b"a", None])
     """
     count = len(payloads)
     _check_header_fields(count, base_sequence, schema_id, schema_version)
-    flags = 0
     rest: list[bytes] = []
-    if keys is not None:
-        flags |= _add_keys(rest, keys, count)
+    flags = _add_keys(rest, keys, count) if keys is not None else 0
     first_time_us, last_time_us, flag = _add_times(rest, publish_time_us, count)
     flags |= flag
     if attributes is not None:

@@ -6,43 +6,21 @@ answered: nothing that was answered is missing, nothing is there twice, and no a
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
-import random
-from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.broker.atomic import Append, Atomic
-from danubius.broker.broker import Broker
-from danubius.broker.capture import take_snapshot
-from danubius.broker.config import BrokerConfig
+from danubius.broker.atomic import Append
 from danubius.broker.events import RangesAcked, TransactionCommitted
-from danubius.broker.recovery import Recovery
-from danubius.broker.snapshot import encode_snapshot
-from danubius.broker.topics import create_topic
-from danubius.errors import DanubiusError, StorageFailed, StorageFull
-from danubius.ledger.config import LedgerConfig
-from danubius.ledger.entry import Chunk
-from danubius.ledger.local import LocalLedgerStore
-from danubius.ledger.storage import LedgerStorage
-from danubius.model.ids import Epoch
+from danubius.errors import DanubiusError
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Durability, TopicSpec
-from danubius.record.batch import RecordBatch, read_header
+from danubius.record.batch import read_header
 from danubius.record.encode import encode
-from danubius.sim.disk import PowerLost, SimFiles
-from danubius.sim.threads import SimThreads
-from danubius.wal.config import JournalConfig
-from danubius.wal.journal import Journal
-from danubius.wal.snapshot import SnapshotStore
+from property.broker_lives import BrokerLives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.model.ids import Offset
@@ -53,33 +31,13 @@ SPECS = {
     "/default/b": TopicSpec(),
     "/default/c": TopicSpec(durability=Durability.WRITTEN),
 }
-ROOT = Path("/data")
-JOURNAL = JournalConfig(file_bytes=32 * 1024, files_max=64, group_bytes_max=4096, fill_bytes=0)
-PAUSE_MS = 60
-"""Longer than the journal leaves a failing disk alone."""
 
 
-class StepClock:
-    """Moves when told to."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_000_000
-
-    def monotonic_ns(self) -> int:
-        return self.now_ms * 1_000_000
-
-    def wall_us(self) -> int:
-        return self.now_ms * 1000
-
-
-class World:
-    """One disk, the brokers that live on it one after the other, and what they promised."""
+class World(BrokerLives):
+    """The lives of brokers on one disk, and what they promised."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.files = SimFiles(seed=seed)
-        self.clock = StepClock()
-        self.loop = asyncio.new_event_loop()
+        super().__init__(seed)
         self.next_number = 1
         self.parts: dict[int, list[tuple[str, bytes]]] = {}
         """Of everything that was tried: topic and payload of each message."""
@@ -97,25 +55,9 @@ class World:
     # ---------------------------------------------------------------- lives
 
     def boot(self) -> None:
-        self.posted: deque[Callable[[], None]] = deque()
-        self.threads = SimThreads()
-        files, post = self.files, self.posted.append
-        self.journal = Journal(
-            JOURNAL, files, ROOT / "journal", spawn=self.threads, clock=self.clock
-        )
-        store = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8)
-        self.ledgers = LedgerStorage(LedgerConfig(), store, post, self.clock, self.threads)
-        self.broker = Broker(
-            BrokerConfig(), self.clock, self.loop, self.journal, self.ledgers, Epoch(1)
-        )
-        self.atomics = Atomic(self.broker)
-        self.snapshots = SnapshotStore(files, ROOT / "snapshots")
-        self.loop.run_until_complete(Recovery(self.broker, self.snapshots).run())
-        self.journal.start(post, self.broker.on_committed, self.broker.on_failed)
+        super().boot()
         for name, spec in SPECS.items():
-            if name not in self.broker.topics:
-                create_topic(self.broker, name, spec, exist_ok=True, on_done=_must_succeed)
-        self.settle()
+            self.host(name, spec)
         self.topics: dict[str, Topic] = {str(n): t for n, t in self.broker.topics.items()}
         self.compare()
         self.producers: dict[str, Producer] = {}
@@ -134,41 +76,7 @@ class World:
         self.settle()
         assert len(self.producers) == len(self.subscriptions) == len(SPECS)
 
-    def settle(self) -> None:
-        """Let the threads work until everything is answered."""
-        self.threads.turn(self.clock.monotonic_ns())
-        while self.posted or self.journal.queued_bytes:
-            self.deliver()
-            self.clock.now_ms += PAUSE_MS
-            self.threads.turn(self.clock.monotonic_ns())
-
-    def deliver(self) -> None:
-        for _ in range(len(self.posted)):
-            self.posted.popleft()()
-
     # ---------------------------------------------------------------- what recovery found
-
-    def messages(self, topic: Topic) -> Iterator[tuple[int, bytes]]:
-        at = topic.log.start_offset
-        while at < topic.log.end_offset:
-            answers: list[Chunk | DanubiusError] = []
-            topic.log.read(at, 1 << 20, answers.append)
-            while not answers:
-                self.threads.turn(self.clock.monotonic_ns())
-                self.deliver()
-            chunk = answers[0]
-            assert isinstance(chunk, Chunk), chunk
-            for buffer in chunk.buffers:
-                view = memoryview(buffer)
-                while view:
-                    header = read_header(view)
-                    assert header.base_offset == at, "offsets follow each other"
-                    batch = RecordBatch.parse(view[: header.length])
-                    for place, payload in enumerate(batch.payloads()):
-                        yield at + place, payload
-                    at = header.end_offset
-                    view = view[header.length :]
-            assert at == chunk.end
 
     def compare(self) -> None:
         """What was answered is there, what is there was tried, and it is there whole and once."""
@@ -278,7 +186,7 @@ class World:
                 for name, s in self.subscriptions.items()
             ),
         ]
-        self.atomics.commit(appends, facts, functools.partial(self.answered_all, number, names))
+        self.node.atomic.commit(appends, facts, functools.partial(self.answered_all, number, names))
 
     def answered_one(self, number: int, name: str, answer: Offset | DanubiusError) -> None:
         self.open.remove(number)
@@ -303,52 +211,13 @@ class World:
         # Its sync covers all that was written before.
         self.fragile.clear()
 
-    def turn(self) -> None:
-        self.clock.now_ms += self.dice.choice([0, 1, PAUSE_MS])
-        self.threads.turn(self.clock.monotonic_ns())
-        if self.dice.random() < 0.8:
-            self.deliver()
-
-    def fault(self) -> None:
-        self.files.fail(
-            self.dice.choice(["write", "sync"]),
-            after=self.dice.randint(0, 3),
-            times=self.dice.choice([1, 1, 3]),
-            error=self.dice.choice([StorageFull, StorageFailed]),
-        )
-
-    def heal(self) -> None:
-        self.files.heal()
-
-    def checkpoint(self) -> None:
-        """As the checkpointer does it; a disk that fails leaves the one before."""
-        position, snapshot = self.broker.committed_position, take_snapshot(self.broker)
-        answers: list[DanubiusError | None] = []
-        self.ledgers.flush(answers.append)
-        self.settle()
-        if answers == [None]:
-            with contextlib.suppress(DanubiusError):
-                self.journal.trim(self.snapshots.save(position, encode_snapshot(snapshot)))
-
-    def kill(self) -> None:
-        self.files.heal()
-        self.files.kill()
-        self.boot()
-
     def power_off(self) -> None:
-        self.files.heal()
-        self.files.crash(self.dice.randrange(2**32))
         for number in self.fragile:
             self.safe.pop(number, None)
-        self.boot()
+        super().power_off()
 
-    def power_off_inside(self) -> None:
-        for _ in range(self.dice.randint(1, 6)):
-            self.dice.choice([self.publish, self.commit])()
-        self.files.lose_power_after(self.dice.randint(0, 4))
-        with contextlib.suppress(PowerLost):
-            self.turn()
-        self.power_off()
+    def power_off_at_work(self) -> None:
+        self.power_off_inside(self.publish, self.commit)
 
     def check(self) -> None:
         for topic in self.topics.values():
@@ -366,7 +235,7 @@ STEPS = {
     "checkpoint": 1,
     "kill": 1,
     "power_off": 1,
-    "power_off_inside": 1,
+    "power_off_at_work": 1,
 }
 
 
@@ -393,7 +262,3 @@ def test_an_atomic_record_is_there_whole_or_not_at_all(seed: int) -> None:
 def _keep(kept: dict[str, Any], name: str, answer: object) -> None:
     assert not isinstance(answer, DanubiusError), answer
     kept[name] = answer
-
-
-def _must_succeed(answer: object) -> None:
-    assert not isinstance(answer, DanubiusError), answer

@@ -1,0 +1,196 @@
+"""One simulated disk, and the brokers that live on it one after the other: killed, cut off from power, refused by it.
+
+A property test makes its own steps out of these lives and keeps its own books of what was tried and answered. Nothing
+here runs by itself: threads, loop and clock move when a step says so, so a seed is a history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from danubius.broker.broker import Broker
+from danubius.broker.capture import take_snapshot
+from danubius.broker.config import BrokerConfig
+from danubius.broker.node import Node
+from danubius.broker.recovery import Recovery
+from danubius.broker.snapshot import encode_snapshot
+from danubius.broker.topics import create_topic
+from danubius.errors import DanubiusError, StorageFailed, StorageFull
+from danubius.ledger.config import LedgerConfig
+from danubius.ledger.entry import Chunk
+from danubius.ledger.local import LocalLedgerStore
+from danubius.ledger.storage import LedgerStorage
+from danubius.model.ids import Epoch
+from danubius.model.topic import TopicSpec
+from danubius.record.scan import iter_batches
+from danubius.sim.disk import PowerLost, SimFiles
+from danubius.sim.threads import SimThreads
+from danubius.wal.config import JournalConfig
+from danubius.wal.journal import Journal
+from danubius.wal.snapshot import SnapshotStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from danubius.broker.topic import Topic
+
+ROOT: Final = Path("/data")
+JOURNAL: Final = JournalConfig(
+    file_bytes=32 * 1024, files_max=64, group_bytes_max=4096, fill_bytes=0
+)
+SMALL_LEDGERS: Final = LedgerConfig(block_bytes=4096, ledger_bytes_max=16_000)
+PAUSE_MS: Final = 60
+"""Longer than the journal leaves a failing disk alone."""
+
+
+class StepClock:
+    """Moves when told to."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+    def wall_us(self) -> int:
+        return self.now_ms * 1000
+
+
+class BrokerLives:
+    """A test's world is made of this: `boot` begins a life, and is extended by what the test needs in each."""
+
+    def __init__(
+        self, seed: int, config: BrokerConfig | None = None, ledgers: LedgerConfig | None = None
+    ) -> None:
+        self.dice = random.Random(seed)
+        self.files = SimFiles(seed=seed)
+        self.clock = StepClock()
+        self.loop = asyncio.new_event_loop()
+        self._config = config or BrokerConfig()
+        self._ledger_config = ledgers or LedgerConfig()
+
+    def boot(self) -> None:
+        """Begin a life on what the disk holds."""
+        self.posted: deque[Callable[[], None]] = deque()
+        self.threads = SimThreads()
+        files, post = self.files, self.posted.append
+        self.journal = Journal(
+            JOURNAL, files, ROOT / "journal", spawn=self.threads, clock=self.clock
+        )
+        store = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8)
+        self.ledgers = LedgerStorage(self._ledger_config, store, post, self.clock, self.threads)
+        self.broker = Broker(
+            self._config, self.clock, self.loop, self.journal, self.ledgers, Epoch(1)
+        )
+        self.node = Node(self.broker)
+        self.snapshots = SnapshotStore(files, ROOT / "snapshots")
+        self.loop.run_until_complete(Recovery(self.broker, self.snapshots).run())
+        self.journal.start(post, self.broker.on_committed, self.broker.on_failed)
+        self.node.start()
+        self.settle()
+
+    def host(self, name: str, spec: TopicSpec | None = None) -> Topic:
+        """A topic that is there from now on."""
+        spec = spec or TopicSpec()
+        create_topic(self.broker, name, spec, exist_ok=True, on_done=must_succeed)
+        self.settle()
+        return self.broker.topic(name)
+
+    # ---------------------------------------------------------------- time
+
+    def settle(self) -> None:
+        """Let the threads and the loop work until everything is answered."""
+        self.loop_once()
+        self.threads.turn(self.clock.monotonic_ns())
+        while self.posted or self.journal.queued_bytes:
+            self.deliver()
+            self.loop_once()
+            self.clock.now_ms += PAUSE_MS
+            self.threads.turn(self.clock.monotonic_ns())
+
+    def deliver(self) -> None:
+        """Let the loop hear of what the threads have done."""
+        for _ in range(len(self.posted)):
+            self.posted.popleft()()
+
+    def loop_once(self) -> None:
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    def turn(self) -> None:
+        """Time for some of what is to be done."""
+        self.clock.now_ms += self.dice.choice([0, 1, PAUSE_MS])
+        self.threads.turn(self.clock.monotonic_ns())
+        if self.dice.random() < 0.8:
+            self.deliver()
+        self.loop_once()
+
+    # ---------------------------------------------------------------- what a topic holds
+
+    def messages(self, topic: Topic) -> Iterator[tuple[int, bytes]]:
+        """Offset and payload of every message, none of which is missing."""
+        at = topic.log.start_offset
+        while at < topic.log.end_offset:
+            answers: list[Chunk | DanubiusError] = []
+            topic.log.read(at, 1 << 20, answers.append)
+            while not answers:
+                self.threads.turn(self.clock.monotonic_ns())
+                self.deliver()
+            chunk = answers[0]
+            assert isinstance(chunk, Chunk), chunk
+            for buffer in chunk.buffers:
+                for batch in iter_batches(buffer):
+                    assert batch.base_offset == at, "offsets follow each other"
+                    yield from enumerate(batch.payloads(), at)
+                    at = batch.end_offset
+            assert at == chunk.end
+
+    # ---------------------------------------------------------------- steps that every test can take
+
+    def fault(self) -> None:
+        self.files.fail(
+            self.dice.choice(["write", "sync"]),
+            after=self.dice.randint(0, 3),
+            times=self.dice.choice([1, 1, 3]),
+            error=self.dice.choice([StorageFull, StorageFailed]),
+        )
+
+    def heal(self) -> None:
+        self.files.heal()
+
+    def checkpoint(self) -> None:
+        """As the checkpointer does it; a disk that fails leaves the one before."""
+        position, snapshot = self.broker.committed_position, take_snapshot(self.broker)
+        answers: list[DanubiusError | None] = []
+        self.ledgers.flush(answers.append)
+        self.settle()
+        if answers == [None]:
+            with contextlib.suppress(DanubiusError):
+                self.journal.trim(self.snapshots.save(position, encode_snapshot(snapshot)))
+
+    def kill(self) -> None:
+        self.files.heal()
+        self.files.kill()
+        self.boot()
+
+    def power_off(self) -> None:
+        self.files.heal()
+        self.files.crash(self.dice.randrange(2**32))
+        self.boot()
+
+    def power_off_inside(self, *work: Callable[[], None]) -> None:
+        """Some of `work`, and the power goes while the disk is at it."""
+        for _ in range(self.dice.randint(1, 6)):
+            self.dice.choice(work)()
+        self.files.lose_power_after(self.dice.randint(0, 4))
+        with contextlib.suppress(PowerLost):
+            self.turn()
+        self.power_off()
+
+
+def must_succeed(answer: object) -> None:
+    assert not isinstance(answer, DanubiusError), answer

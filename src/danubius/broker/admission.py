@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from danubius.broker.dispatch_rates import DispatchRates
 from danubius.errors import LimitReached, MessageTooLarge, QuotaExceeded, Throttled
 from danubius.model.ids import namespace_of
 from danubius.model.limits import GIB, KIB, MIB
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
+    from danubius.dispatch.gate import Timer
     from danubius.model.ids import TopicId
     from danubius.model.policy import Effective
     from danubius.publish.core.access import Claim
@@ -234,9 +236,15 @@ class Limits:
 class Admission:
     """The gates of a broker's topics, made from their policies."""
 
-    def __init__(self, message_bytes_max: int, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        message_bytes_max: int,
+        now_ns: Callable[[], int],
+        call_at: Callable[[int, Callable[[], None]], Timer],
+    ) -> None:
         self._message_bytes_max = message_bytes_max
         self._now_ns = now_ns
+        self.dispatch = DispatchRates(now_ns, call_at)
         self.shares: dict[str, Share] = {}
         """By namespace; only of those that have limits of their own."""
         self.quotas: dict[TopicId, Topic] = {}
@@ -270,8 +278,19 @@ class Admission:
     def apply(self, topic: Topic, namespace: Policies | None, own: Policies) -> None:
         """Give the topic the gate that its policies ask for, or none."""
         now_ns = self._now_ns()
-        share = self._share(namespace_of(topic.name), namespace, now_ns)
+        space = namespace_of(topic.name)
+        share = self._share(space, namespace, now_ns)
         policies = topic.policies
+        layer = namespace if namespace is not None else Policies()
+        self.dispatch.apply(
+            topic,
+            space,
+            (layer.dispatch_messages_per_s or 0, layer.dispatch_bytes_per_s or 0),
+            (
+                _own("dispatch_messages_per_s", policies, namespace, own),
+                _own("dispatch_bytes_per_s", policies, namespace, own),
+            ),
+        )
         rates = (
             _own("publish_messages_per_s", policies, namespace, own),
             _own("publish_bytes_per_s", policies, namespace, own),
@@ -302,6 +321,7 @@ class Admission:
     def forget(self, topic: Topic) -> None:
         """The topic is gone."""
         self.quotas.pop(topic.id, None)
+        self.dispatch.forget(topic)
 
     def _overfull(self, topic: Topic) -> None:
         self.on_overfull(topic)

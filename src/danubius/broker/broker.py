@@ -114,7 +114,7 @@ class Broker:
         self.pressure = PublishPressure(
             journal, ledgers, config.publish_queue_bytes_max, clock.monotonic_ns
         )
-        self.admission = Admission(config.message_bytes_max, clock.monotonic_ns)
+        self.admission = Admission(config.message_bytes_max, clock.monotonic_ns, self._call_at)
         self.stories = Stories(clock)
         self.ticks = Ticks()
         """What is to be done every now and then; the checkpointer's timer drives it."""
@@ -406,6 +406,7 @@ class Broker:
             on_dropped=functools.partial(self._count_dropped, subscription),
             failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
         )
+        self.admission.dispatch.attach(topic, subscription)
 
     def _bury(self, topic: Topic, subscription: Subscription) -> None:
         self.on_condemned(topic, subscription)

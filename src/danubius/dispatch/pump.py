@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from danubius.ack.core.ranges import Segment
     from danubius.dispatch.chunk import Buffer, Chunk
     from danubius.dispatch.core.subscription import SubscriptionCore
+    from danubius.dispatch.gate import DispatchGate
 
 
 TURN_NS: Final = 5_000_000
@@ -128,6 +129,7 @@ class Pump:
         "_core",
         "_events",
         "_failures",
+        "_gate",
         "_is_closed",
         "_is_running",
         "_log",
@@ -158,6 +160,8 @@ class Pump:
         self._on_acked = on_acked
         self._on_dropped = on_dropped
         self._failures = failures
+        self._gate: DispatchGate | None = None
+        """None: it delivers as fast as it can."""
         self._outlets: dict[int, Outlet] = {}
         self._skippers: set[int] = set()
         """Consumers that chose to go on behind a damaged range, instead of being ended with an error."""
@@ -233,7 +237,7 @@ class Pump:
         """The log was extended by this one batch: who has had everything before it gets it without a read."""
         is_idle = not self._is_running and not self._events and self._turn is None
         size = len(batch)
-        if self._is_closed or not is_idle or size > FETCH_BYTES_MAX:
+        if self._is_closed or not is_idle or size > FETCH_BYTES_MAX or self._gate is not None:
             self._submit(LogExtended(end))
             return
         delivery = self._core.offer(first, end, size, self._now_ns())
@@ -265,6 +269,22 @@ class Pump:
         if rule is not self._core.rule:
             self._submit(PolicyChanged(rule))
 
+    @property
+    def gate(self) -> DispatchGate | None:
+        return self._gate
+
+    def set_gate(self, gate: DispatchGate | None) -> None:
+        """Other rates hold, or none."""
+        if self._gate is not None:
+            self._gate.forget(self)
+        self._gate = gate
+        self.go_on()
+
+    def go_on(self) -> None:
+        """What was delivered is paid for."""
+        if not self._is_closed:
+            self._run()
+
     def release(self) -> None:
         """Deliver again what failed too often."""
         self._submit(Released())
@@ -278,6 +298,8 @@ class Pump:
             if timer is not None:
                 timer.cancel()
         self._timer = self._turn = None
+        if self._gate is not None:
+            self._gate.forget(self)
         outlets, self._outlets = self._outlets, {}
         if error is not None:
             for outlet in outlets.values():
@@ -310,7 +332,9 @@ class Pump:
                 if now_ns > turn_end_ns:
                     self._turn = self._call_at(now_ns, self._on_turn)
                     return
-                for effect in self._core.poll(now_ns):
+                gate = self._gate
+                budget = gate and gate.budget(self, self._core.message_bytes, now_ns)
+                for effect in self._core.poll(now_ns, budget):
                     self._perform(effect)
                 if not self._events:
                     return
@@ -359,6 +383,8 @@ class Pump:
             if outlet is None:
                 return  # it left during this turn: its ConsumerLeft is queued and gives this back
             self._events.append(BytesSent(effect.consumer_id, frame.size))
+            if self._gate is not None:
+                self._gate.spent(frame.messages, frame.size, self._now_ns())
             outlet.deliver(
                 frame.first, frame.end, frame.messages, effect.redelivery_count, frame.buffers
             )
@@ -383,7 +409,18 @@ class Pump:
         chunk = ChunkCutter(answer)
         hashes = chunk.key_hashes() if asked.wants_key_hashes else None
         self._chunk = chunk
-        self._submit(ReadCompleted(answer.first, answer.end, answer.size, hashes))
+        end, size = answer.end, answer.size
+        if self._gate is not None and end > asked.first:
+            end, size = self._clip(self._gate, max(asked.first, answer.first), answer)
+        self._submit(ReadCompleted(answer.first, end, size, hashes))
+
+    def _clip(self, gate: DispatchGate, first: int, chunk: Chunk) -> tuple[int, int]:
+        """The end and size of what may be delivered of a chunk now; the rest is read again."""
+        messages = chunk.end - chunk.first
+        # What it was asked for may be spent by others who share the pace: then one goes on credit.
+        most = max(1, gate.portion(chunk.size // messages, self._now_ns()))
+        end = min(chunk.end, first + most)
+        return end, chunk.size * (end - chunk.first) // messages
 
     def _on_read_error(self, error: DanubiusError) -> None:
         match error:

@@ -107,6 +107,9 @@ class Policies(
     subscription_consumers_max: int | UnsetType | None = UNSET
     publish_messages_per_s: int | UnsetType | None = UNSET
     publish_bytes_per_s: int | UnsetType | None = UNSET
+    dispatch_messages_per_s: int | UnsetType | None = UNSET
+    """To each subscription of a topic; of a namespace: to all of them together."""
+    dispatch_bytes_per_s: int | UnsetType | None = UNSET
     quota_bytes: int | UnsetType | None = UNSET
     quota_action: QuotaAction | UnsetType | None = UNSET
     auto_create: bool | UnsetType | None = UNSET
@@ -153,6 +156,8 @@ class Effective(msgspec.Struct, frozen=True, gc=False):
     subscription_consumers_max: int = NO_LIMIT
     publish_messages_per_s: int = NO_LIMIT
     publish_bytes_per_s: int = NO_LIMIT
+    dispatch_messages_per_s: int = NO_LIMIT
+    dispatch_bytes_per_s: int = NO_LIMIT
     quota_bytes: int = NO_LIMIT
     quota_action: QuotaAction = QuotaAction.REFUSE
     auto_create: bool = True
@@ -183,6 +188,8 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "subscription_consumers_max": (0, COUNT_MAX),
     "publish_messages_per_s": (0, RATE_MAX),
     "publish_bytes_per_s": (0, RATE_MAX),
+    "dispatch_messages_per_s": (0, RATE_MAX),
+    "dispatch_bytes_per_s": (0, RATE_MAX),
     "quota_bytes": (0, 2**62),
     "auto_partitions": (0, PARTITIONS_MAX),
 }

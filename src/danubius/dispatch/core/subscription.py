@@ -185,6 +185,11 @@ class SubscriptionCore:
         return (consumer.messages, max(0, consumer.bytes)) if consumer is not None else (0, 0)
 
     @property
+    def message_bytes(self) -> int:
+        """The mean size of what was read last; 0: nothing was."""
+        return self._message_bytes
+
+    @property
     def rule(self) -> FailureRule:
         return self._rule
 
@@ -249,10 +254,10 @@ class SubscriptionCore:
         self.story.append((now_ns, LogExtended(end), [delivery]))
         return delivery
 
-    def poll(self, now_ns: int) -> list[Effect]:
-        """What to read next, and when to wake, if that has changed."""
+    def poll(self, now_ns: int, budget: int | None = None) -> list[Effect]:
+        """What to read next, if anything of the `budget` of messages is left, and when to wake, if that has changed."""
         effects: list[Effect] = []
-        read = self._next_read(now_ns)
+        read = self._next_read(now_ns, budget)
         if read is not None:
             self._reading = read
             effects.append(read)
@@ -400,8 +405,8 @@ class SubscriptionCore:
 
     # ------------------------------------------------------------ reading
 
-    def _next_read(self, now_ns: int) -> Read | None:
-        if self._reading is not None or not self._consumers:
+    def _next_read(self, now_ns: int, budget: int | None) -> Read | None:
+        if self._reading is not None or not self._consumers or budget == 0:
             return None
         if self._retry_ns is not None and now_ns < self._retry_ns:
             return None
@@ -414,6 +419,7 @@ class SubscriptionCore:
         bytes_max = min(self._read_max, sum(one.bytes for one in able))
         if self._message_bytes:
             messages = min(wanted.messages, sum(one.messages for one in able))
+            messages = messages if budget is None else min(messages, budget)
             bytes_max = min(bytes_max, messages * self._message_bytes)
         wants_hashes = wanted.is_new and self._kind is SubscriptionType.KEY_SHARED
         return Read(wanted.first, wanted.end, bytes_max, wants_hashes)

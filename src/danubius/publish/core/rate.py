@@ -12,6 +12,8 @@ from typing import Final
 SECOND_NS: Final = 1_000_000_000
 BURST_SHARE: Final = 20
 """What was not used is kept for a twentieth of a second: enough for late timers, too little to be seen as a burst."""
+PORTIONS_PER_S: Final = 100
+"""What is given out in portions is given out so often at the most."""
 
 
 class TokenBucket:
@@ -80,6 +82,21 @@ class Rates:
             messages.debt_ns(now_ns) if messages is not None else 0,
             size.debt_ns(now_ns) if size is not None else 0,
         )
+
+    def portion(self, message_bytes: int, now_ns: int) -> int:
+        """How many messages of this size may go at once.
+
+        None while something is owed; else what was left unused and a hundredth of a second's worth, but at least one:
+        a slow rate is kept by waiting, not by standing still.
+        """
+        if self.debt_ns(now_ns):
+            return 0
+        counts = [
+            (bucket.room(now_ns) + bucket.rate_per_s // PORTIONS_PER_S) // unit
+            for bucket, unit in ((self._messages, 1), (self._bytes, max(1, message_bytes)))
+            if bucket is not None
+        ]
+        return max(1, min(counts, default=1))
 
     def take(self, count: int, size: int, now_ns: int) -> None:
         if self._messages is not None:

@@ -77,8 +77,14 @@ def _refuse(_session: SessionState, command: AnyCommand, _correlation_id: int) -
     raise UnsupportedVersion(f"this broker does not serve {name}: upgrade it")
 
 
+def _answer_unknown(_session: SessionState, command: Error, _correlation_id: int) -> None:
+    """No client sends it: the codec puts it in the place of a command that sets what this version does not know."""
+    raise command.as_exception()
+
+
 _HANDLERS: Final[dict[type, Handler]] = {
     **dict.fromkeys(typing.get_args(AnyCommand), _refuse),
+    Error: _answer_unknown,
     Hello: _hello,
     Ping: _ping,
     Pong: _ignore,

@@ -14,7 +14,7 @@ SPEC = {"policies": {"colour": 1}}
 
 def test_a_reply_with_an_unknown_setting_is_an_error_of_that_reply() -> None:
     summary: list[object] = ["/default/t", SPEC, 0, 0, 0, 0, 0]
-    described: list[object] = [summary, [], []]
+    described: list[object] = [summary, 0, [], []]
     command = decode_command(Opcode.TOPIC_DESCRIBED, msgspec.msgpack.encode(described))
     assert isinstance(command, Error)
     error = command.as_exception()

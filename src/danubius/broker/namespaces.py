@@ -10,12 +10,14 @@ Invariants:
 from __future__ import annotations
 
 import bisect
-import functools
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from danubius.broker.changes import commit_facts, remove_topics
 from danubius.broker.events import NamespaceChanged, NamespaceCreated, NamespaceRemoved
+from danubius.broker.slices import in_slices
 from danubius.broker.snapshot import NamespaceState
 from danubius.broker.spaces import BUILT_IN
 from danubius.errors import (
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 SLICE: Final = 100
 """Topics that a change of a namespace reaches in one turn of the loop: about a millisecond."""
+
+COUNTED_SLICE: Final = 1_000
+"""Topics whose bytes are added up in one turn: about a millisecond too."""
 
 log = logging.getLogger(__name__)
 
@@ -150,17 +155,13 @@ def update_namespace(
             on_done(error)
             return
         log.info("namespace changed", extra={"namespace": name})
-        reach(list(broker.spaces.names(name)), 0)
+        names = list(broker.spaces.names(name))
+        in_slices(broker.loop, names, SLICE, reach, lambda: on_done(None))
 
-    def reach(names: list[TopicName], start: int) -> None:
-        for topic_name in names[start : start + SLICE]:
-            topic = broker.topics.get(topic_name)
-            if topic is not None:
-                broker.apply_policies(topic)
-        if start + SLICE < len(names):
-            broker.loop.call_soon(functools.partial(reach, names, start + SLICE))
-        else:
-            on_done(None)
+    def reach(topic_name: TopicName) -> None:
+        topic = broker.topics.get(topic_name)
+        if topic is not None:
+            broker.apply_policies(topic)
 
     commit_facts(broker, [NamespaceChanged(name, layer)], committed)
 
@@ -202,20 +203,41 @@ def delete_namespace(
 # ---------------------------------------------------------------- what operators ask for
 
 
-def _stored_bytes(broker: Broker, name: str) -> int:
-    return sum(broker.topics[n].stored_bytes for n in broker.spaces.names(name))
+def _sum_stored(
+    broker: Broker, namespaces: list[str], on_done: Callable[[dict[str, int]], None]
+) -> None:
+    """The bytes that namespaces store, looked at in turns of the loop."""
+    stored = dict.fromkeys(namespaces, 0)
+    names = [(space, name) for space in namespaces for name in broker.spaces.names(space)]
+
+    def add(named: tuple[str, TopicName]) -> None:
+        topic = broker.topics.get(named[1])
+        if topic is not None:
+            stored[named[0]] += topic.stored_bytes
+
+    in_slices(broker.loop, names, COUNTED_SLICE, add, lambda: on_done(stored))
 
 
-def _described(broker: Broker, name: str) -> admin_replies.NamespaceDescribed:
-    known = find_namespace(broker, name)
-    return admin_replies.NamespaceDescribed(
-        name,
-        known.policies,
-        namespace_policies(broker, name),
-        len(broker.spaces.names(name)),
-        _stored_bytes(broker, name),
-        known.created_ms,
-    )
+def _describe_to(broker: Broker, name: str, on_reply: OnReply) -> None:
+    find_namespace(broker, name)
+
+    def summed(stored: dict[str, int]) -> None:
+        if not namespace_exists(broker, name):
+            on_reply(NamespaceNotFound(f"namespace {name!r} was deleted just now"))
+            return
+        known = find_namespace(broker, name)
+        on_reply(
+            admin_replies.NamespaceDescribed(
+                name,
+                known.policies,
+                namespace_policies(broker, name),
+                len(broker.spaces.names(name)),
+                stored[name],
+                known.created_ms,
+            )
+        )
+
+    _sum_stored(broker, [name], summed)
 
 
 def _list(node: Node, request: admin.ListNamespaces, on_reply: OnReply) -> None:
@@ -227,16 +249,23 @@ def _list(node: Node, request: admin.ListNamespaces, on_reply: OnReply) -> None:
             yield admin_replies.NamespaceSummary(
                 name,
                 len(broker.spaces.names(name)),
-                _stored_bytes(broker, name),
+                0,
                 find_namespace(broker, name).created_ms,
             )
 
     page, more = admin_replies.take_page(lines(), request.limit, lambda line: line.namespace)
-    on_reply(admin_replies.NamespacesListed(page, next=more))
+
+    def summed(stored: dict[str, int]) -> None:
+        counted = [
+            msgspec.structs.replace(line, stored_bytes=stored[line.namespace]) for line in page
+        ]
+        on_reply(admin_replies.NamespacesListed(counted, next=more))
+
+    _sum_stored(broker, [line.namespace for line in page], summed)
 
 
 def _describe(node: Node, request: admin.DescribeNamespace, on_reply: OnReply) -> None:
-    on_reply(_described(node.broker, request.namespace))
+    _describe_to(node.broker, request.namespace, on_reply)
 
 
 def _replying(node: Node, name: str, on_reply: OnReply) -> Callable[[DanubiusError | None], None]:
@@ -245,7 +274,10 @@ def _replying(node: Node, name: str, on_reply: OnReply) -> Callable[[DanubiusErr
     def done(error: DanubiusError | None) -> None:
         if error is None and not namespace_exists(node.broker, name):
             error = NamespaceNotFound(f"namespace {name!r} was deleted just now")
-        on_reply(_described(node.broker, name) if error is None else error)
+        if error is None:
+            _describe_to(node.broker, name, on_reply)
+        else:
+            on_reply(error)
 
     return done
 

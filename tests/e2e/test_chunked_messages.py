@@ -214,3 +214,53 @@ async def test_a_message_larger_than_the_broker_accepts(broker: BrokerProcess, t
         message = await consumer.receive(timeout=60)
         assert message.payload == sent
         assert message.ranges == ((0, 3),)
+
+
+async def test_pieces_in_a_transaction_are_there_together_or_not_at_all(
+    broker: BrokerProcess, topic: str
+) -> None:
+    sent = large(7)
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(topic, chunk_bytes=PIECE) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
+    ):
+        aborted = await client.transaction()
+        await aborted.send(producer, large(8), key=b"k")
+        await aborted.abort()
+        async with client.transaction() as transaction:
+            await transaction.send(producer, b"before")
+            await transaction.send(producer, sent, key=b"k", attributes={"a": "b"})
+            await transaction.send(producer, b"behind")
+        messages = [await consumer.receive(timeout=30) for _ in range(3)]
+        assert [message.payload for message in messages] == [b"before", sent, b"behind"]
+        assert (messages[1].key, dict(messages[1].attributes)) == (b"k", {"a": "b"})
+        async with client.transaction() as transaction:
+            for message in messages:
+                await transaction.ack(consumer, message)
+        await until_backlog(client, topic, 0)
+
+
+async def test_a_large_message_that_fails_too_often_is_one_dead_letter(
+    broker: BrokerProcess, topic: str
+) -> None:
+    sent = large(9)
+    failure = danubius.FailurePolicy(redeliveries_max=1, dead_letter_topic=f"{topic}-dead")
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(topic, chunk_bytes=PIECE) as producer,
+        client.consumer(topic, subscription="s", start="earliest", failure=failure) as consumer,
+    ):
+        await producer.send(sent, attributes={"a": "b"})
+        for _ in range(2):
+            message = await consumer.receive(timeout=30)
+            assert message.payload == sent
+            await consumer.nack(message, reason="cannot read it")
+        await until_backlog(client, topic, 0)
+        async with client.consumer(f"{topic}-dead", subscription="s", start="earliest") as dead:
+            letter = await dead.receive(timeout=30)
+            assert letter.payload == sent
+            assert letter.attributes["x-failure-reason"] == "cannot read it"
+            assert letter.attributes["a"] == "b"
+            await dead.ack(letter)
+            await until_backlog(client, f"{topic}-dead", 0)

@@ -27,6 +27,7 @@ ORIGINAL_PRODUCER: Final = "x-original-producer-id"
 ATTEMPTS: Final = "x-delivery-attempt"
 REASON: Final = "x-failure-reason"
 POLICY: Final = "x-poison-policy"
+CHUNK_ID: Final = "x-chunk-id"
 REDRIVEN: Final = "x-redriven"
 """How often the message was sent back; it stays with it."""
 
@@ -57,6 +58,11 @@ class Letter(NamedTuple):
     attributes: dict[str, str]
     publish_time_us: int
     producer_id: int
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether it is a piece of a larger message, which stays one."""
+        return CHUNK_ID in self.attributes
 
     @property
     def size(self) -> int:
@@ -95,6 +101,8 @@ def take_some(letters: Iterable[Letter], count_max: int = LETTERS_MAX) -> list[L
     size = 0
     for letter in letters:
         size += letter.size
+        if taken and (letter.is_piece or taken[0].is_piece):
+            break  # a piece of a larger message is alone in its batch
         if taken and (len(taken) >= count_max or size > READ_BYTES):
             break
         taken.append(letter)
@@ -133,6 +141,7 @@ def encode_letters(letters: Sequence[Letter]) -> tuple[memoryview, Header]:
         publish_time_us=[letter.publish_time_us for letter in letters],
         keys=keys if any(key is not None for key in keys) else None,
         attributes=[letter.attributes for letter in letters],
+        is_chunk=len(letters) == 1 and letters[0].is_piece,
     )
     return memoryview(batch), read_header(batch)
 

@@ -12,10 +12,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from danubius.client.chunk_sending import slice_message
 from danubius.client.consumer_lane import RANGES_MAX, ConsumerLane
 from danubius.client.core.acks import RangeGatherer
-from danubius.client.core.batching import Accumulator, cut, split
+from danubius.client.core.batching import Accumulator, Draft, cut, split
 from danubius.client.core.checks import measure, to_draft
+from danubius.client.core.chunks import BEFORE
 from danubius.client.core.repeat import fresh
 from danubius.client.gate import Gate
 from danubius.client.partitioned_consumer import PartitionedConsumer
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from danubius.client.consumer import Consumer
-    from danubius.client.core.batching import Draft
+    from danubius.client.core.chunks import Slicer
     from danubius.client.link import Link
     from danubius.client.messages import Message, ReceivedBatch
     from danubius.client.options import ProducerOptions
@@ -134,8 +136,13 @@ class Transaction:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
         """
         self._check()
-        payload, size = producer.check(payload, key, attributes)
         lane = _lane_for(producer, key)
+        if lane.options.chunk_bytes is not None:
+            pieces = slice_message(lane, payload, key, attributes)
+            if pieces is not None:
+                await self._ship_pieces(lane, pieces, key)
+                return
+        payload, size = producer.check(payload, key, attributes)
         batch = self._draft_of(lane)
         while not batch.has_room(size) or batch.is_full:
             await self._seal(lane, batch)
@@ -307,7 +314,21 @@ class Transaction:
             if batch.count:
                 await self._ship(lane, batch.take())
 
-    async def _ship(self, lane: ProducerLane, draft: Draft) -> None:
+    async def _ship_pieces(self, lane: ProducerLane, pieces: Slicer, key: bytes | None) -> None:
+        """Hand over a message in pieces. They are stored together or not at all, and one directly behind the other."""
+        until_ms = time.time_ns() // 1_000_000
+        keys = None if key is None else [key]
+        async with self._turn:
+            batch = self._draft_of(lane)
+            if batch.count:
+                await self._ship(lane, batch.take())
+            for index in range(len(pieces) - 1):
+                payload, told = pieces.piece(index, until_ms)
+                await self._ship(lane, Draft([payload], keys, [told]), is_chunk=True)
+            payload, told = pieces.last(until_ms, BEFORE)
+            await self._ship(lane, Draft([payload], keys, [told]), is_chunk=True)
+
+    async def _ship(self, lane: ProducerLane, draft: Draft, *, is_chunk: bool = False) -> None:
         """Hand a batch to the broker, which takes note of it."""
         place = await self._wait_place(lane)
         data = encode(
@@ -318,6 +339,7 @@ class Transaction:
             producer_id=place.producer_id,
             producer_epoch=place.producer_epoch,
             codec=_options_of(lane).codec,
+            is_chunk=is_chunk,
         )
         self._unanswered_bytes += len(data)
         self._unanswered += 1

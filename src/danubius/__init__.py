@@ -21,38 +21,54 @@ from danubius.errors import (
     ConsumerReplaced,
     DanubiusError,
     DeadlineExceeded,
+    HandleNotFound,
     InvalidArgument,
     InvalidBatch,
     InvalidName,
     LedgerDamaged,
+    LimitReached,
     MessageTooLarge,
+    NamespaceExists,
+    NamespaceNotEmpty,
+    NamespaceNotFound,
     OffsetOutOfRange,
     Overloaded,
+    ProducerBusy,
     ProducerFenced,
     ProtocolViolation,
+    QuotaExceeded,
     Retry,
     ShuttingDown,
     StorageFailed,
     StorageFull,
     SubscriptionBusy,
+    SubscriptionExists,
+    SubscriptionMoved,
     SubscriptionNotFound,
     SubscriptionTypeMismatch,
+    Throttled,
     TooManyConnections,
     TopicDeleted,
     TopicExists,
     TopicNotFound,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionNotFound,
+    TransactionTooLarge,
     UnknownError,
     UnsupportedVersion,
 )
 
 if TYPE_CHECKING:
     from danubius import blocking
+    from danubius.client import tracing as tracing
     from danubius.client.client import Client, connect
     from danubius.client.consumer import Consumer
     from danubius.client.messages import Message, Receipt, Receipts, ReceivedBatch
     from danubius.client.producer import Producer
     from danubius.client.reader import Reader
     from danubius.client.timeouts import ReceiveTimeout
+    from danubius.client.transaction import Transaction
     from danubius.client.version import VERSION as __version__  # noqa: N811  # its public name
     from danubius.model.policy import Backoff, Exhausted, FailurePolicy
     from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
@@ -68,17 +84,24 @@ __all__ = [
     "DeadlineExceeded",
     "Exhausted",
     "FailurePolicy",
+    "HandleNotFound",
     "InvalidArgument",
     "InvalidBatch",
     "InvalidName",
     "LedgerDamaged",
+    "LimitReached",
     "Message",
     "MessageTooLarge",
+    "NamespaceExists",
+    "NamespaceNotEmpty",
+    "NamespaceNotFound",
     "OffsetOutOfRange",
     "Overloaded",
     "Producer",
+    "ProducerBusy",
     "ProducerFenced",
     "ProtocolViolation",
+    "QuotaExceeded",
     "Reader",
     "Receipt",
     "Receipts",
@@ -89,15 +112,23 @@ __all__ = [
     "StorageFailed",
     "StorageFull",
     "SubscriptionBusy",
+    "SubscriptionExists",
+    "SubscriptionMoved",
     "SubscriptionNotFound",
     "SubscriptionSummary",
     "SubscriptionTypeMismatch",
+    "Throttled",
     "TooManyConnections",
     "TopicDeleted",
     "TopicDescribed",
     "TopicExists",
     "TopicNotFound",
     "TopicSummary",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionConflict",
+    "TransactionNotFound",
+    "TransactionTooLarge",
     "UnknownError",
     "UnsupportedVersion",
     "__version__",
@@ -121,6 +152,7 @@ _HOMES: Final = {
     "SubscriptionSummary": "danubius.wire.commands",
     "TopicDescribed": "danubius.wire.commands",
     "TopicSummary": "danubius.wire.commands",
+    "Transaction": "danubius.client.transaction",
     "connect": "danubius.client.client",
 }
 """Where the names live that are loaded on first use."""
@@ -132,6 +164,8 @@ if not TYPE_CHECKING:  # a type checker takes the imports above, and finds missp
         """Load a public name when it is first used, and keep it."""
         if name == "blocking":
             return import_module("danubius.blocking")
+        if name == "tracing":
+            return _tracing()
         if name == "__version__":
             return import_module("danubius.client.version").VERSION
         home = _HOMES.get(name)
@@ -140,6 +174,16 @@ if not TYPE_CHECKING:  # a type checker takes the imports above, and finds missp
         value = getattr(import_module(home), name)
         globals()[name] = value
         return value
+
+
+def _tracing() -> object:
+    """Not among the names of `import *`: it needs a package that many do without."""
+    try:
+        return import_module("danubius.client.tracing")
+    except ImportError as error:
+        raise ImportError(
+            f"danubius.tracing needs OpenTelemetry ({error}): pip install 'danubius[tracing]'"
+        ) from error
 
 
 def __dir__() -> list[str]:

@@ -52,6 +52,7 @@ def connect(
     connect_timeout: float = 10.0,
     request_timeout: float = 30.0,
     reconnect_timeout: float = 600.0,
+    tracing: bool = False,
 ) -> Client:
     """Connect to a broker and return the open client. See `danubius.connect`."""
     opening = aio.connect(
@@ -59,6 +60,7 @@ def connect(
         connect_timeout=connect_timeout,
         request_timeout=request_timeout,
         reconnect_timeout=reconnect_timeout,
+        tracing=tracing,
     )
     loop = LoopThread()
     try:

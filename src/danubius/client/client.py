@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from danubius.client.administration import Administration
 from danubius.client.consumer_lane import ConsumerLane
@@ -97,6 +97,7 @@ def connect(
     connect_timeout: float = 10.0,
     request_timeout: float = 30.0,
     reconnect_timeout: float = 600.0,
+    tracing: bool = False,
 ) -> Opening[Client]:
     """Connect to a broker.
 
@@ -105,12 +106,14 @@ def connect(
         connect_timeout: seconds for one attempt to connect.
         request_timeout: seconds for one request (opening a producer, describing a topic, …) and its answer.
         reconnect_timeout: seconds that a lost connection is tried to be re-established, before all fails.
+        tracing: open an OpenTelemetry span for each call that sends, and let messages carry its context;
+            `danubius.tracing` reads it. Needs `pip install 'danubius[tracing]'`.
 
     Example:
         async with danubius.connect("danube://127.0.0.1:6651") as client: ...
 
     Raises:
-        InvalidArgument: at once, if the URL is not one.
+        InvalidArgument: at once, if the URL is not one, or OpenTelemetry is not there to trace with.
         BrokerUnavailable: when awaited or entered, if nobody answers there.
     """
     address = parse_url(url)
@@ -119,13 +122,33 @@ def connect(
         check_positive("request_timeout", request_timeout),
         check_positive("reconnect_timeout", reconnect_timeout),
     )
-    return Opening(partial(_open_client, address, options))
+    kinds = _traced_kinds() if tracing else ProducerKinds(ProducerLane, PartitionedProducer)
+    return Opening(partial(_open_client, address, options, kinds))
 
 
-async def _open_client(address: BrokerAddress, options: LinkOptions) -> Client:
+class ProducerKinds(NamedTuple):
+    """What the producers of a client are made of."""
+
+    lane: Callable[[Link, ProducerOptions], ProducerLane]
+    partitioned: Callable[[Link, ProducerOptions, int], PartitionedProducer]
+
+
+def _traced_kinds() -> ProducerKinds:
+    try:
+        from danubius.client import tracing
+    except ImportError as error:
+        raise InvalidArgument(
+            f"tracing=True needs OpenTelemetry ({error}): pip install 'danubius[tracing]'"
+        ) from error
+    return ProducerKinds(tracing.TracedLane, tracing.TracedPartitions)
+
+
+async def _open_client(
+    address: BrokerAddress, options: LinkOptions, kinds: ProducerKinds
+) -> Client:
     link = Link(address, options)
     await link.open()
-    return Client(link)
+    return Client(link, kinds)
 
 
 class Client:
@@ -134,8 +157,9 @@ class Client:
     Use it from the event loop it was made on.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, kinds: ProducerKinds) -> None:
         self._link = link
+        self._kinds = kinds
         self._things: weakref.WeakSet[Openable] = weakref.WeakSet()
 
     @property
@@ -206,8 +230,8 @@ class Client:
         return Opening(
             lambda: self._open(
                 options.topic,
-                lambda: ProducerLane(self._link, options),
-                lambda partitions: PartitionedProducer(self._link, options, partitions),
+                lambda: self._kinds.lane(self._link, options),
+                lambda partitions: self._kinds.partitioned(self._link, options, partitions),
             )
         )
 

@@ -117,13 +117,14 @@ async def test_a_producer_held_back_by_a_rate_holds_nobody_up_on_its_connection(
             client.producer(f"{topic}-slow", batch_records=10, send_timeout=300) as held_back,
             client.producer(topic) as producer,
             client.consumer(topic, subscription="s", start="earliest") as consumer,
+            asyncio.timeout(WITHIN_S + 60),
+            asyncio.TaskGroup() as tasks,
         ):
-            async with asyncio.timeout(WITHIN_S + 60), asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(held_back.send_many(numbered(1_000)))
-                await go_round(producer, consumer)
-                assert not sending.done()
-                await client.admin.update_topic(f"{topic}-slow", Policies(publish_messages_per_s=0))
-                assert len(await sending) == 1_000
+            sending = tasks.create_task(held_back.send_many(numbered(1_000)))
+            await go_round(producer, consumer)
+            assert not sending.done()
+            await client.admin.update_topic(f"{topic}-slow", Policies(publish_messages_per_s=0))
+            assert len(await sending) == 1_000
 
 
 async def test_what_a_dispatch_rate_holds_back_holds_nobody_up(

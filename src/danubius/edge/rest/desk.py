@@ -53,6 +53,7 @@ class Desk:
             else:
                 future.set_result(reply)
 
+        request.check()
         # The way through the wire's codec: JSON knows numbers that MessagePack cannot keep.
         try:
             checked = decode_request(encode_request(request))

@@ -81,35 +81,26 @@ class Endpoint:
         self.media = media
         self.binary = binary
         self.names: list[str] = _IN_PATH.findall(path)
-        fields = {field.name: field for field in msgspec.structs.fields(request)}
-        in_path = set(self.names)
-        rest = [
-            field
-            for name, field in fields.items()
-            if name not in in_path and name not in self.headers
-        ]
-        self.in_path = _struct(
-            f"{request.__name__}Path",
-            [
-                (
-                    name,
-                    Name if name not in fields or fields[name].type is str else fields[name].type,
-                )
-                for name in self.names
-            ],
-        )
-        self.in_header = _struct(
-            f"{request.__name__}Headers", [_declared(fields[name]) for name in self.headers]
-        )
-        is_queried = method in ("GET", "DELETE")
-        self.in_query = _struct(
-            f"{request.__name__}Query", [_declared(field) for field in rest] if is_queried else []
-        )
+        self.is_queried = method in ("GET", "DELETE")
+        self._divide()
+
+    def _divide(self) -> None:
+        """Say for each field of the request where it comes from."""
+        name = self.request.__name__
+        fields = {field.name: field for field in msgspec.structs.fields(self.request)}
+        rest = [fields[field] for field in fields if field not in {*self.names, *self.headers}]
+        declared = [_declared(field) for field in rest]
+        path = [(part, _path_type(fields.get(part))) for part in self.names]
+        self.in_path = _struct(f"{name}Path", path)
+        header = [_declared(fields[field]) for field in self.headers]
+        self.in_header = _struct(f"{name}Headers", header)
+        self.in_query = _struct(f"{name}Query", declared if self.is_queried else [])
         self.body: type[msgspec.Struct] | None = None
-        if not is_queried and rest:
-            self.body = _struct(f"{request.__name__}Body", [_declared(field) for field in rest])
-        self._is_body_needed = any(field.required for field in rest) and not is_queried
-        self._decoder = msgspec.json.Decoder(self.body) if self.body is not None else None
+        self._decoder: msgspec.json.Decoder[msgspec.Struct] | None = None
+        if declared and not self.is_queried:
+            self.body = _struct(f"{name}Body", declared)
+            self._decoder = msgspec.json.Decoder(self.body)
+        self._is_body_needed = any(field.required for field in rest) and not self.is_queried
 
     @property
     def name(self) -> str:
@@ -139,7 +130,7 @@ class Endpoint:
             found |= msgspec.structs.asdict(_convert(given, self.in_header, "headers"))
         if self._decoder is not None:
             found |= msgspec.structs.asdict(self._decode(body))
-        elif body:
+        elif body.strip() not in (b"", b"{}"):
             raise InvalidArgument(f"{self.method} {self.path} takes no body; send none")
         return self.request(**found)
 
@@ -176,6 +167,10 @@ class Endpoint:
 def binary_header(field: str) -> str:
     """The header that a field of a binary message comes from."""
     return f"x-danubius-{field.replace('_', '-')}"
+
+
+def _path_type(field: Any) -> Any:
+    return Name if field is None or field.type is str else field.type
 
 
 def _declared(field: Any) -> Any:

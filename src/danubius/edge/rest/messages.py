@@ -69,7 +69,7 @@ NewMessages = Annotated[
 ]
 
 
-class SeenMessage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class SeenMessage(msgspec.Struct, frozen=True, gc=False):
     """A stored message. Either `text` or `base64` is its payload."""
 
     topic: str

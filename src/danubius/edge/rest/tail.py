@@ -7,6 +7,7 @@ topic is held for a reader, so a slow one costs nothing else; one that does not 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from danubius.edge.rest.line import Line
     from danubius.model.subscription import Position
+
+log = logging.getLogger(__name__)
 
 EVENT_STREAM: Final = "text/event-stream"
 RETRY_MS: Final = 1_000
@@ -73,6 +76,10 @@ class Tail:
         self._loop = asyncio.get_running_loop()
         self._left = request.limit
         self._offset = 0
+
+    @property
+    def topic(self) -> str:
+        return self._request.topic
 
     async def open(self) -> None:
         """Find out where to begin; what is wrong with the request is said here."""
@@ -155,6 +162,7 @@ class TailResponse:
             async with asyncio.timeout(SEND_S):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
+            log.info("slow reader cut off", extra={"topic": self._tail.topic})
             cut_off(scope)
         except asyncio.CancelledError:
             # The broker stops, or the reader is gone: end it as far as it was sent.

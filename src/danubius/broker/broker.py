@@ -21,6 +21,7 @@ from danubius.broker.events import (
     SubscriptionRetyped,
     encode_event,
 )
+from danubius.broker.expiring import apply_expiry, note_expiring
 from danubius.broker.failing import SubscriptionFailures, apply_rule, rule_of
 from danubius.broker.pressure import PublishPressure
 from danubius.broker.spaces import Spaces
@@ -226,6 +227,7 @@ class Broker:
             TopicJournal(self.journal, topic_id, sync=sync) if is_reliable else None,
             functools.partial(self.touch, topic),
         )
+        topic.pipeline.on_expiring = functools.partial(note_expiring, topic, self.clock)
         topic.own_policies, topic.parent = created.policies, created.parent
         self.apply_policies(topic)
         if not topic.parent:
@@ -264,6 +266,7 @@ class Broker:
         self.admission.apply(topic, layer, own)
         for subscription in topic.subscriptions.values():
             apply_rule(topic, subscription)
+            apply_expiry(topic, subscription, self.clock)
 
     # ------------------------------------------------------------ producers
 
@@ -407,6 +410,7 @@ class Broker:
             failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
         )
         self.admission.dispatch.attach(topic, subscription)
+        apply_expiry(topic, subscription, self.clock)
 
     def _bury(self, topic: Topic, subscription: Subscription) -> None:
         self.on_condemned(topic, subscription)

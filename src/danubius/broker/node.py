@@ -11,6 +11,7 @@ from danubius.broker.about import About
 from danubius.broker.atomic import Atomic
 from danubius.broker.dead_letters import DeadLetters
 from danubius.broker.delaying import Delays
+from danubius.broker.expiry_sweep import ExpirySweep
 from danubius.broker.quota import Quotas
 from danubius.broker.rates import Rates
 from danubius.broker.recovery_topics import adopt_namespaces
@@ -31,6 +32,7 @@ class Node:
         self.dead_letters = DeadLetters(broker, self.atomic)
         self.delays = Delays(broker, self.atomic)
         self.retention = TopicRetention(broker, self.atomic)
+        self.expiry = ExpirySweep(broker, self.atomic)
         self.quotas = Quotas(broker, self.atomic)
         self.rates = Rates(broker)
         self.transactions = Transactions(broker, self.atomic)
@@ -42,6 +44,7 @@ class Node:
         for topic in self.broker.topics_by_id.values():
             self.broker.apply_policies(topic)
         self.delays.start()
+        self.expiry.start()
         self.quotas.start()
         self.rates.start()
         self.retention.start()

@@ -21,6 +21,7 @@ from danubius.model.limits import MIB
 from danubius.publish.core.sequencer import Producer, Run
 from danubius.publish.journaling import BATCH_RECORD
 from danubius.record.batch import read_header
+from danubius.record.header import EXPIRES
 
 if TYPE_CHECKING:
     from danubius.broker.broker import Broker
@@ -154,6 +155,8 @@ class Recovery:
         if producer is not None and producer.epoch != header.producer_epoch:
             producer = None
         sequencer.replay(producer, header.base_sequence, header.count)
+        if header.flags & EXPIRES:
+            topic.has_expiring = True
         first = header.base_offset
         topic.log.append(
             Entry(Offset(first), Offset(first + header.count), batch, header.last_time_us)

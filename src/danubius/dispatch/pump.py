@@ -94,6 +94,18 @@ class FailureSink(Protocol):
     def discarded(self, count: int, reason: str) -> None: ...
 
 
+class Expiry(Protocol):
+    """Which messages are too old to be delivered."""
+
+    def expired(self, chunk: Chunk) -> Sequence[tuple[int, int]]:
+        """The offsets of those in a chunk, as rising ranges."""
+        ...
+
+    def count(self, messages: int) -> None:
+        """So many were passed over."""
+        ...
+
+
 class Outlet(Protocol):
     """Where a consumer's deliveries go."""
 
@@ -140,6 +152,7 @@ class Pump:
         "_skippers",
         "_timer",
         "_turn",
+        "expiry",
     )
 
     def __init__(  # noqa: PLR0913  all that it acts on
@@ -162,6 +175,8 @@ class Pump:
         self._failures = failures
         self._gate: DispatchGate | None = None
         """None: it delivers as fast as it can."""
+        self.expiry: Expiry | None = None
+        """None: nothing expires."""
         self._outlets: dict[int, Outlet] = {}
         self._skippers: set[int] = set()
         """Consumers that chose to go on behind a damaged range, instead of being ended with an error."""
@@ -237,7 +252,8 @@ class Pump:
         """The log was extended by this one batch: who has had everything before it gets it without a read."""
         is_idle = not self._is_running and not self._events and self._turn is None
         size = len(batch)
-        if self._is_closed or not is_idle or size > FETCH_BYTES_MAX or self._gate is not None:
+        is_plain = self._gate is None and self.expiry is None
+        if self._is_closed or not is_idle or size > FETCH_BYTES_MAX or not is_plain:
             self._submit(LogExtended(end))
             return
         delivery = self._core.offer(first, end, size, self._now_ns())
@@ -412,7 +428,17 @@ class Pump:
         end, size = answer.end, answer.size
         if self._gate is not None and end > asked.first:
             end, size = self._clip(self._gate, max(asked.first, answer.first), answer)
+        if self.expiry is not None:
+            self._pass_over(self.expiry, answer)
         self._submit(ReadCompleted(answer.first, end, size, hashes))
+
+    def _pass_over(self, expiry: Expiry, chunk: Chunk) -> None:
+        """What has expired counts as acknowledged before anything of the chunk is delivered."""
+        ranges = expiry.expired(chunk)
+        if ranges:
+            unacked = self._core.cursor.unacked
+            expiry.count(sum(last - at for r in ranges for at, last in unacked(*r)))
+            self._events.append(Acked(ranges))
 
     def _clip(self, gate: DispatchGate, first: int, chunk: Chunk) -> tuple[int, int]:
         """The end and size of what may be delivered of a chunk now; the rest is read again."""

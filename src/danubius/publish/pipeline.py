@@ -16,6 +16,7 @@ from danubius.errors import DanubiusError, InvalidBatch
 from danubius.ledger.entry import Entry
 from danubius.publish.core.sequencer import Producer, Repeated, Sequencer
 from danubius.record.batch import Header, check_batch, read_header, stamp
+from danubius.record.header import EXPIRES
 
 if TYPE_CHECKING:
     from danubius.model.ids import Epoch, Offset
@@ -59,6 +60,7 @@ class PublishPipeline:
         "batches_in",
         "bytes_in",
         "messages_in",
+        "on_expiring",
         "sequencer",
     )
 
@@ -80,6 +82,8 @@ class PublishPipeline:
         self.batches_in = 0
         self.messages_in = 0
         self.bytes_in = 0
+        self.on_expiring: Callable[[], None] | None = None
+        """Told of every new batch that says when it expires."""
 
     def publish(self, batch: memoryview, producer: Producer, answer: Answer) -> Header:
         """Take one batch over; `answer` is called exactly once unless this raises."""
@@ -91,6 +95,8 @@ class PublishPipeline:
             self._answer_repeated(offset, answer)
             return header
         stamp(batch, offset, self._epoch)
+        if header.flags & EXPIRES and self.on_expiring is not None:
+            self.on_expiring()
         self.batches_in += 1
         self.messages_in += header.count
         self.bytes_in += header.length
@@ -148,6 +154,8 @@ class PublishPipeline:
         """Give a checked batch of the broker's own the next offsets; the caller appends it to the journal at once."""
         offset = self.sequencer.assign(header.count)
         stamp(batch, offset, self._epoch)
+        if header.flags & EXPIRES and self.on_expiring is not None:
+            self.on_expiring()
         self.batches_in += 1
         self.messages_in += header.count
         self.bytes_in += header.length

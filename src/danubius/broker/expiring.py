@@ -1,0 +1,53 @@
+"""Messages with a time to live are passed over by the pumps of their topic, and cost others nothing.
+
+A pump looks at expiries only where there are any: its topic has a time to live, or got a message that has one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from danubius.dispatch.expiry import expired_ranges
+
+if TYPE_CHECKING:
+    from danubius.ack.core.ranges import Range
+    from danubius.broker.subscription import Subscription
+    from danubius.broker.topic import Topic
+    from danubius.dispatch.chunk import Chunk
+    from danubius.runtime.clock import Clock
+
+
+class SubscriptionExpiry:
+    """What the pump of one subscription asks before it delivers."""
+
+    __slots__ = ("_clock", "_subscription", "_topic")
+
+    def __init__(self, topic: Topic, subscription: Subscription, clock: Clock) -> None:
+        self._topic = topic
+        self._subscription = subscription
+        self._clock = clock
+
+    def expired(self, chunk: Chunk) -> list[Range]:
+        return expired_ranges(chunk, self._clock.wall_us(), self._topic.ttl_us)
+
+    def count(self, messages: int) -> None:
+        self._subscription.expired += messages
+
+
+def apply_expiry(topic: Topic, subscription: Subscription, clock: Clock) -> None:
+    """Have the pump look at expiries if messages of this topic can expire, and not if they cannot."""
+    pump = subscription.pump
+    if pump is None:
+        return
+    if not topic.ttl_us and not topic.has_expiring:
+        pump.expiry = None
+    elif pump.expiry is None:
+        pump.expiry = SubscriptionExpiry(topic, subscription, clock)
+
+
+def note_expiring(topic: Topic, clock: Clock) -> None:
+    """A message came that says when it expires."""
+    if not topic.has_expiring:
+        topic.has_expiring = True
+        for subscription in topic.subscriptions.values():
+            apply_expiry(topic, subscription, clock)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.broker.atomic import Append
 from danubius.broker.events import RangesAcked, SubscriptionCreated, TopicCreated
-from danubius.broker.failing import apply_rule, default_dead_letters, policy_of
+from danubius.broker.failing import apply_rule, default_dead_letters, policy_of, rule_of
 from danubius.broker.letters import (
     READ_BYTES,
     REASON,
@@ -86,6 +86,22 @@ class DeadLetters:
         self.sweeping: set[Subscription] = set()
         """Hidden subscriptions whose letters are just being sent back or purged."""
         broker.on_condemned = self.take
+
+    def start(self) -> None:
+        """What had failed too often before a restart goes now: perhaps no consumer comes back."""
+        for topic in self._broker.topics_by_id.values():
+            for subscription in topic.subscriptions.values():
+                self.look(topic, subscription)
+
+    def look(self, topic: Topic, subscription: Subscription) -> None:
+        """Let an idle subscription's messages go that failed too often by the policy that holds now."""
+        if subscription.pump is None and subscription.attempts is not None:
+            rule = rule_of(topic, subscription)
+            if rule.then is Exhausted.DEAD_LETTER and any(
+                rule.is_exhausted(attempts) for attempts in subscription.attempts.values()
+            ):
+                self._broker.start_pump(topic, subscription)
+                self.take(topic, subscription)
 
     def take(self, topic: Topic, subscription: Subscription) -> None:
         """Messages of this subscription were condemned."""

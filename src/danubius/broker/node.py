@@ -43,6 +43,7 @@ class Node:
         # Namespaces and topics may have changed behind the facts that put a topic up.
         for topic in self.broker.topics_by_id.values():
             self.broker.apply_policies(topic)
+        self.dead_letters.start()
         self.delays.start()
         self.expiry.start()
         self.quotas.start()

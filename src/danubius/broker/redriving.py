@@ -322,6 +322,7 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
         detail = "its own failure policy" if request.failure is not None else "the topic's again"
         for member in members:
             node.broker.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
+            node.dead_letters.look(*member)
         on_reply(describe_members(node, target, request.subscription))
 
     facts = [

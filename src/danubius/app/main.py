@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
     from danubius.app.settings import Loaded, Sources
 
-GC_THRESHOLDS: Final = (50_000, 20, 100)
+GC_THRESHOLDS: Final = (10_000, 100, 100)
+"""The first is how many new objects are looked at in one go, which everybody waits for: a few milliseconds."""
 
 log = logging.getLogger(__name__)
 

@@ -46,6 +46,7 @@ from danubius.model.ids import (
     namespace_of,
     parse_topic_name,
 )
+from danubius.model.limits import FRAME_BYTES_MAX
 from danubius.model.partitions import partitioned_error
 from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
@@ -181,7 +182,10 @@ class Broker:
     def _notify_touched(self) -> None:
         self._is_notify_due = False
         touched, self._touched = self._touched, {}
-        for topic, sole_entry in touched.items():
+        grown = list(touched.items())
+        if len(grown) > 1:
+            grown.sort(key=_growth)  # who brought little does not wait for who brought much
+        for topic, sole_entry in grown:
             self.messages_dropped += topic.notify(sole_entry)
 
     # ------------------------------------------------------------ topics
@@ -434,6 +438,12 @@ class Broker:
         number = self._next_consumer_id
         self._next_consumer_id += 1
         return ConsumerId(number)
+
+
+def _growth(touched: tuple[Topic, Entry | None]) -> int:
+    """How much a topic grew in one commit, as far as it is known at once: several batches are much."""
+    entry = touched[1]
+    return FRAME_BYTES_MAX if entry is None else len(entry.buffer)
 
 
 def _nothing() -> None:

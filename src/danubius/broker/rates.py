@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 INTERVAL_MS: Final = 1000
 FADE_S: Final = 4.0
 """After this long a rate that stopped is a third of what it was."""
-SLICE: Final = 200
+SLICE: Final = 50
 """Topics looked at in one turn of the loop."""
 STILL: Final = 0.01
 """Per second: less is none."""

@@ -33,6 +33,9 @@ SILENCES_MAX: Final = 3
 READ_BYTES_A_TURN: Final = 512 * 1024
 """What one connection is read for before the others are: about a millisecond of work."""
 
+LARGE_WRITE_BYTES: Final = 64 * 1024
+"""What takes the kernel long enough to take for others to be served before."""
+
 _OPEN: Final = ConnectionState.OPEN  # looked up for every frame
 
 log = logging.getLogger(__name__)
@@ -240,8 +243,14 @@ class BinaryEdge:
         if not self.written:
             return
         written, self.written = self.written, []
-        # Deliveries were written behind answers, and have a longer way before them.
+        large: list[StreamProtocol[Frame]] = []
+        # Deliveries were written behind answers, and have a longer way before them. What is large goes last.
         for protocol in reversed(written):
+            if protocol.gathered_bytes < LARGE_WRITE_BYTES:
+                protocol.flush()
+            else:
+                large.append(protocol)
+        for protocol in large:
             protocol.flush()
 
     def forget(self, connection: BinaryConnection) -> None:

@@ -170,6 +170,11 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         return int(self._last_received_s * 1e9)
 
     @property
+    def gathered_bytes(self) -> int:
+        """Bytes written and not yet handed to the transport."""
+        return self._outgoing_bytes
+
+    @property
     def write_buffer_size(self) -> int:
         """Bytes written and not yet taken by the kernel."""
         transport = self._transport

@@ -2,7 +2,7 @@
 
 Invariants: at most one request to attach counts; the handle that an abandoned request brought is given back at once;
 after `end` nothing is called any more. The first refusal of a new attachment ends it, later ones end it only if
-waiting cannot help.
+waiting cannot help. `held` is what the broker knows it by now, and every change of it opens `changes`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
+from danubius.client.gate import Gate
 from danubius.client.session import expect, ignore
 from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
 
@@ -32,6 +33,13 @@ class AttachReply(Protocol):
 
 ReplyT = TypeVar("ReplyT", bound=AttachReply)
 ReplyIn = TypeVar("ReplyIn", contravariant=True)
+
+
+class Held(NamedTuple, Generic[ReplyT]):
+    """A handle: the connection it is of, and what the broker said when it gave it."""
+
+    session: Session
+    reply: ReplyT
 
 
 class AttachmentOwner(Protocol[ReplyIn]):
@@ -66,6 +74,9 @@ class Attachment(Generic[ReplyT]):
         self._is_new = True
         self._is_ended = False
         self._opened: tuple[Session, int] | None = None
+        self.held: Held[ReplyT] | None = None
+        """None while it is on its way, or at its end."""
+        self.changes = Gate()
         self.refusal: DanubiusError | None = None
         """Why the last attempt failed, while attempts go on."""
 
@@ -93,6 +104,7 @@ class Attachment(Generic[ReplyT]):
         session = self._link.session_or_none
         if self._is_ended or session is None:
             return
+        self._hold(None)
         self._stop_timer()
         self._attempt += 1
         session.call(self._owner.attach_command(), partial(self._on_reply, session, self._attempt))
@@ -101,6 +113,7 @@ class Attachment(Generic[ReplyT]):
         """Ask for a (new) handle after a wait that grows with every call until one succeeds."""
         if self._is_ended or self._timer is not None:
             return
+        self._hold(None)
         self._attempt += 1
         delay_s = self._backoff.next_delay_s()
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.attach)
@@ -114,6 +127,7 @@ class Attachment(Generic[ReplyT]):
         self._is_ended = True
         self._attempt += 1
         self._stop_timer()
+        self._hold(None)
         self._link.remove(self)
 
     # ------------------------------------------------------------ the link calls these
@@ -125,6 +139,7 @@ class Attachment(Generic[ReplyT]):
     def on_link_down(self) -> None:
         self._attempt += 1
         self._stop_timer()
+        self._hold(None)
         self._owner.on_detached()
 
     def on_link_writable(self) -> None:
@@ -154,6 +169,7 @@ class Attachment(Generic[ReplyT]):
                 self._opened = session, reply.handle
             self._is_new = False
             self.refusal = None
+            self._hold(Held(session, reply))
             self._owner.on_attached(session, reply)
             if self._first is not None and not self._first.done():
                 self._first.set_result(None)
@@ -164,6 +180,10 @@ class Attachment(Generic[ReplyT]):
             self.attach_later()
         else:
             self._fail(reply)
+
+    def _hold(self, held: Held[ReplyT] | None) -> None:
+        self.held = held
+        self.changes.open()
 
     def _abandon(self) -> None:
         """Nobody waits for the first attachment any more, and it may be there already."""

@@ -73,7 +73,7 @@ class ConsumerLane(Consumer):
         self._options = options
         self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
-        self._attachment = Attachment(link, self, Subscribed)
+        self.attachment = Attachment(link, self, Subscribed)
         self._credit = CreditWindow(options.prefetch_messages, options.prefetch_bytes)
         self._session: Session | None = None
         self._handle = 0
@@ -397,14 +397,14 @@ class ConsumerLane(Consumer):
     # ------------------------------------------------------------ life
 
     async def open(self) -> None:
-        await self._attachment.open(self._link.options.request_timeout_s)
+        await self.attachment.open(self._link.options.request_timeout_s)
 
     async def close(self) -> None:
         if self._error is not None:
             return
         self.flush_nowait()
         session, handle = self._session, self._handle
-        self._attachment.end()
+        self.attachment.end()
         self._end(ClientClosed(f"the consumer of {self.topic} is closed"))
         self._drop_queue()
         if session is None:
@@ -459,7 +459,7 @@ class ConsumerLane(Consumer):
         self._handle = reply.handle
         self._is_active = reply.is_active
         session.consumers[reply.handle] = self
-        self._attachment.calm()
+        self.attachment.calm()
         self.flush_nowait()  # before any credit: what is acknowledged now is not delivered again
         grant = self._credit.open()
         session.tell(Flow(reply.handle, grant.messages, grant.bytes))
@@ -492,9 +492,9 @@ class ConsumerLane(Consumer):
             self._moves.moved()
         if error.is_retryable:
             self.on_detached()
-            self._attachment.attach_later()
+            self.attachment.attach_later()
             return
         if isinstance(error, ConsumerReplaced):
             self._drop_queue()  # the other consumer gets these
-        self._attachment.end()
+        self.attachment.end()
         self._end(error)

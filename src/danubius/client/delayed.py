@@ -138,8 +138,8 @@ class ScheduleShipper(Shipper):
     def attach(self) -> None:
         """Begin to attach, without waiting for it."""
         self._link.check_open()
-        self._link.add(self._attachment)
-        self._attachment.attach()
+        self._link.add(self.attachment)
+        self.attachment.attach()
 
     def pump(self) -> None:
         session, produce = self._session, self._produce

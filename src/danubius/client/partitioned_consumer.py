@@ -118,31 +118,32 @@ class PartitionedConsumer(Consumer):
     # ------------------------------------------------------------ acknowledging
 
     async def ack(self, message: Message | ReceivedBatch) -> None:
-        self._lane_of(message).ack_nowait(message)
+        self.lane_of(message).ack_nowait(message)
 
     async def ack_cumulative(self, message: Message | ReceivedBatch) -> None:
-        self._lane_of(message).ack_cumulative_nowait(message)
+        self.lane_of(message).ack_cumulative_nowait(message)
 
     async def nack(
         self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
     ) -> None:
-        self._lane_of(message).nack_nowait(message, delay=delay, reason=reason)
+        self.lane_of(message).nack_nowait(message, delay=delay, reason=reason)
 
     def ack_nowait(self, message: Message | ReceivedBatch) -> None:
-        self._lane_of(message).ack_nowait(message)
+        self.lane_of(message).ack_nowait(message)
 
     def ack_cumulative_nowait(self, message: Message | ReceivedBatch) -> None:
-        self._lane_of(message).ack_cumulative_nowait(message)
+        self.lane_of(message).ack_cumulative_nowait(message)
 
     def nack_nowait(
         self, message: Message | ReceivedBatch, *, delay: float = 0.0, reason: str = ""
     ) -> None:
-        self._lane_of(message).nack_nowait(message, delay=delay, reason=reason)
+        self.lane_of(message).nack_nowait(message, delay=delay, reason=reason)
 
     def check_own(self, message: Message | ReceivedBatch) -> None:
-        self._lane_of(message).check_own(message)
+        self.lane_of(message).check_own(message)
 
-    def _lane_of(self, message: Message | ReceivedBatch) -> ConsumerLane:
+    def lane_of(self, message: Message | ReceivedBatch) -> ConsumerLane:
+        """Who received it."""
         if not isinstance(message, Message | ReceivedBatch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgument(f"{message!r} is neither a message nor a batch that was received")
         lane = self._lanes.get(message.topic)

@@ -112,7 +112,7 @@ class PartitionedProducer(Producer):
         deliver_at: datetime | None = None,
         ttl: TimeToLive | None = None,
     ) -> Receipt:
-        return await self._lane_of(key).send(
+        return await self.lane_of(key).send(
             payload,
             key=key,
             attributes=attributes,
@@ -131,7 +131,7 @@ class PartitionedProducer(Producer):
         deliver_at: datetime | None = None,
         ttl: TimeToLive | None = None,
     ) -> None:
-        self._lane_of(key).send_nowait(
+        self.lane_of(key).send_nowait(
             payload,
             key=key,
             attributes=attributes,
@@ -156,7 +156,7 @@ class PartitionedProducer(Producer):
         sizes = measure(draft, self._lanes[0].message_bytes_max)
         is_delayed = deliver_after is not None or deliver_at is not None
         due = dues_of(deliver_after, deliver_at, len(sizes)) if is_delayed else None
-        spread = self._deal(draft, sizes) if draft.keys is None else self._sort(draft, sizes)
+        spread = self.spread(draft, sizes)
         dues = _spread_dues(spread, due)
         ttl_us = 0 if ttl is None else ttl_us_of(ttl)
         results = await attempt_all(
@@ -172,7 +172,8 @@ class PartitionedProducer(Producer):
         ]
         return PartitionedReceipts(self.topic, receipts, spread.homes, spread.places)
 
-    def _lane_of(self, key: bytes | None) -> ProducerLane:
+    def lane_of(self, key: bytes | None) -> ProducerLane:
+        """Where a message goes; without a key, whose turn it is."""
         lanes = self._lanes
         if key is None:
             self._turn = turn = (self._turn + 1) % len(lanes)
@@ -180,6 +181,10 @@ class PartitionedProducer(Producer):
         if type(key) is not bytes:
             check_key(key)
         return lanes[self._route(key)]
+
+    def spread(self, draft: Draft, sizes: list[int]) -> Spread:
+        """What each partition gets of some messages."""
+        return self._deal(draft, sizes) if draft.keys is None else self._sort(draft, sizes)
 
     def _deal(self, draft: Draft, sizes: list[int]) -> Spread:
         """Without keys: every partition in turn, as slices."""
@@ -267,7 +272,7 @@ class PartitionedProducer(Producer):
         due_ms: int | None = None,
         ttl_us: int = 0,
     ) -> None:
-        self._lane_of(key).put_nowait(payload, key, attributes, size, due_ms, ttl_us)
+        self.lane_of(key).put_nowait(payload, key, attributes, size, due_ms, ttl_us)
 
     # ------------------------------------------------------------ life
 

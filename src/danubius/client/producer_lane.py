@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from danubius.client.attachment import Attachment
     from danubius.client.link import Link
     from danubius.client.options import (
         DeliverAfter,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         ProducerOptions,
         TimeToLive,
     )
+    from danubius.wire.commands import ProducerOpened
 
 _DETACH_TIMEOUT_S: Final = 5.0
 
@@ -51,7 +53,7 @@ class ProducerLane(Producer):
     """The producer of a plain topic, or of one partition."""
 
     def __init__(self, link: Link, options: ProducerOptions) -> None:
-        self._options = options
+        self._options = self.options = options
         self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
         self._link = link
@@ -330,8 +332,8 @@ class ProducerLane(Producer):
         return future
 
     @property
-    def options(self) -> ProducerOptions:
-        return self._options
+    def attachment(self) -> Attachment[ProducerOpened]:
+        return self._shipper.attachment
 
     def _later(self) -> DelayedLane:
         """The way of messages that are delivered later; made when the first comes."""

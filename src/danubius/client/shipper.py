@@ -64,7 +64,7 @@ class Shipper:
         self._send_timeout_ns = int(options.send_timeout_s * 1e9)
         self._link = link
         self._loop = asyncio.get_running_loop()
-        self._attachment = Attachment(link, self, ProducerOpened)
+        self.attachment = Attachment(link, self, ProducerOpened)
         self._backoff = Backoff(random.random)
         self._session: Session | None = None
         self._produce: Produce | None = None
@@ -94,7 +94,7 @@ class Shipper:
 
     async def open(self) -> None:
         is_patient = self._options.access is Access.WAIT_FOR_EXCLUSIVE
-        await self._attachment.open(None if is_patient else self._link.options.request_timeout_s)
+        await self.attachment.open(None if is_patient else self._link.options.request_timeout_s)
 
     async def close(self, error: DanubiusError, timeout_s: float) -> None:
         """Let go of the topic; what is still under way fails with `error`."""
@@ -110,7 +110,7 @@ class Shipper:
         if self._is_ended:
             return
         self._is_ended = True
-        self._attachment.end()
+        self.attachment.end()
         self._let_go()
         for timer in (self._expiry_timer, self._stall_timer):
             if timer is not None:
@@ -211,7 +211,7 @@ class Shipper:
         self._refusal = None
         self._is_troubled = self.outbox.has_gap
         self._backoff.reset()
-        self._attachment.calm()
+        self.attachment.calm()
         self._renew_if_needed()
 
     # ------------------------------------------------------------ waiting and giving up
@@ -274,7 +274,7 @@ class Shipper:
                 f"{topic} took no messages: gave up after {timeout_s:g} s, the broker says:"
                 f" {self._refusal.message}"
             )
-        trouble = self._attachment.refusal or self._trouble
+        trouble = self.attachment.refusal or self._trouble
         why = f"; the last trouble was: {trouble.message}" if trouble else ""
         return DeadlineExceeded(f"no acknowledgement from {topic} within {timeout_s:g} s{why}")
 
@@ -356,14 +356,14 @@ class Shipper:
         """Ask the broker, on this connection, how far it got."""
         self.outbox.rewind()
         self._let_go()
-        self._attachment.attach_later()
+        self.attachment.attach_later()
 
     def _renew_if_needed(self) -> None:
         """Past a gap, start a new epoch: the only way on that cannot store anything twice."""
         if self.outbox.needs_epoch and not self._is_renewing:
             self._is_renewing = True
             self._let_go()
-            self._attachment.attach()
+            self.attachment.attach()
 
     def _let_go(self) -> None:
         """Forget the handle: nothing is sent until there is a new one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from danubius.client.chunk_sending import slice_message
 from danubius.client.consumer_lane import RANGES_MAX, ConsumerLane
@@ -54,26 +54,15 @@ if TYPE_CHECKING:
     from danubius.client.core.chunks import Slicer
     from danubius.client.link import Link
     from danubius.client.messages import Message, ReceivedBatch
-    from danubius.client.options import ProducerOptions
     from danubius.client.producer import Producer
     from danubius.client.session import Session
+    from danubius.wire.commands import ProducerOpened
 
 TRANSACTIONS_VERSION: Final = 2
 """Of the protocol: older brokers know none."""
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """What may be on its way to the broker and not yet taken note of; `send` waits at it."""
 _ABORT_TIMEOUT_S: Final = 5.0
-_PLACE_STEP_S: Final = 0.01
-"""How often a producer that is on its way back to its topic is looked at."""
-
-
-class Place(NamedTuple):
-    """Where a producer or consumer is attached now, and the name of a producer's life there."""
-
-    session: Session
-    handle: int
-    producer_id: int = 0
-    producer_epoch: int = 0
 
 
 async def begin(link: Link, timeout_ms: int) -> Transaction:
@@ -180,8 +169,8 @@ class Transaction:
         """
         self._check()
         consumer.check_own(message)
-        place = _place_of_consumer(consumer, message)
-        if place is None:
+        held = _lane_behind(consumer, message).attachment.held
+        if held is None:
             self._fail(
                 TransactionAborted(
                     f"the consumer of {message.topic} was cut off, and what it received comes again: begin another "
@@ -189,8 +178,8 @@ class Transaction:
                 )
             )
             raise self._ending()
-        self._check_session(place, f"the consumer of {message.topic}")
-        acks = self._acks.setdefault(place.handle, RangeGatherer())
+        self._check_session(held.session, f"the consumer of {message.topic}")
+        acks = self._acks.setdefault(held.reply.handle, RangeGatherer())
         for first, end in message.ranges:
             acks.add_range(first, end)
         if acks.closed_count >= RANGES_MAX:
@@ -289,9 +278,9 @@ class Transaction:
             self._fail(_lost(self._id))
             raise self._ending()
 
-    def _check_session(self, place: Place, what: str) -> None:
+    def _check_session(self, session: Session, what: str) -> None:
         # Whatever is attached over a lost connection is told at once: this is no old one.
-        if place.session is not self._session:
+        if session is not self._session:
             raise InvalidArgument(f"{what} belongs to another client than transaction {self._id}")
 
     def _ending(self) -> DanubiusError:
@@ -305,7 +294,7 @@ class Transaction:
     def _draft_of(self, lane: ProducerLane) -> Accumulator:
         batch = self._drafts.get(lane)
         if batch is None:
-            options = _options_of(lane)
+            options = lane.options
             batch = self._drafts[lane] = Accumulator(options.batch_bytes, options.batch_records)
         return batch
 
@@ -330,36 +319,37 @@ class Transaction:
 
     async def _ship(self, lane: ProducerLane, draft: Draft, *, is_chunk: bool = False) -> None:
         """Hand a batch to the broker, which takes note of it."""
-        place = await self._wait_place(lane)
+        opened = await self._wait_attached(lane)
         data = encode(
             draft.payloads,
             publish_time_us=time.time_ns() // 1000,
             keys=draft.keys,
             attributes=draft.attributes,
-            producer_id=place.producer_id,
-            producer_epoch=place.producer_epoch,
-            codec=_options_of(lane).codec,
+            producer_id=opened.producer_id,
+            producer_epoch=opened.producer_epoch,
+            codec=lane.options.codec,
             is_chunk=is_chunk,
         )
         self._unanswered_bytes += len(data)
         self._unanswered += 1
         on_reply = partial(self._on_staged, len(data))
-        self._session.call(Stage(self._id, place.handle), on_reply, (data,))
+        self._session.call(Stage(self._id, opened.handle), on_reply, (data,))
         await self._wait_answers(WINDOW_BYTES)
 
-    async def _wait_place(self, lane: ProducerLane) -> Place:
-        """Where the lane is attached on this connection; it may be on its way back."""
+    async def _wait_attached(self, lane: ProducerLane) -> ProducerOpened:
+        """What the lane is on this connection; it may be on its way back to its topic."""
         timeout_s = self._link.options.request_timeout_s
+        attachment = lane.attachment
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     self._check()
                     lane.check_open()
-                    place = _place_of_producer(lane)
-                    if place is not None:
-                        self._check_session(place, f"the producer of {lane.topic}")
-                        return place
-                    await asyncio.sleep(_PLACE_STEP_S)
+                    held = attachment.held
+                    if held is not None:
+                        self._check_session(held.session, f"the producer of {lane.topic}")
+                        return held.reply
+                    await attachment.changes.wait()
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the producer of {lane.topic} did not get to its topic within {timeout_s:g} s"
@@ -424,15 +414,9 @@ def _lost(number: int) -> TransactionAborted:
     )
 
 
-# ------------------------------------------------------------ what only the lanes know
-# A transaction speaks for producers and consumers under their own handles. All that it looks at inside them is here.
-# pyright: reportPrivateUsage=false
-# ruff: noqa: SLF001
-
-
 def _lane_for(producer: Producer, key: bytes | None) -> ProducerLane:
     if isinstance(producer, PartitionedProducer):
-        return producer._lane_of(key)
+        return producer.lane_of(key)
     return _as_lane(producer)
 
 
@@ -440,10 +424,9 @@ def _parts(producer: Producer, draft: Draft, sizes: list[int]) -> list[Part]:
     """What each partition, or the one topic, gets of these messages."""
     if not sizes:
         return []
-    if not isinstance(producer, PartitionedProducer):
-        return [Part(_as_lane(producer), draft, sizes)]
-    spread = producer._deal if draft.keys is None else producer._sort
-    return spread(draft, sizes).parts
+    if isinstance(producer, PartitionedProducer):
+        return producer.spread(draft, sizes).parts
+    return [Part(_as_lane(producer), draft, sizes)]
 
 
 def _as_lane(producer: object) -> ProducerLane:
@@ -452,22 +435,8 @@ def _as_lane(producer: object) -> ProducerLane:
     return producer
 
 
-def _options_of(lane: ProducerLane) -> ProducerOptions:
-    return lane._options
-
-
-def _place_of_producer(lane: ProducerLane) -> Place | None:
-    """None while it is on its way back to its topic."""
-    shipper, outbox = lane._shipper, lane._outbox
-    if shipper._session is None or shipper._produce is None:
-        return None
-    return Place(
-        shipper._session, shipper._produce.handle, outbox.producer_id, outbox.producer_epoch
-    )
-
-
-def _place_of_consumer(consumer: Consumer, message: Message | ReceivedBatch) -> Place | None:
-    """None while it is on its way back to its subscription."""
-    lane = consumer._lane_of(message) if isinstance(consumer, PartitionedConsumer) else consumer
-    assert isinstance(lane, ConsumerLane)
-    return None if lane._session is None else Place(lane._session, lane._handle)
+def _lane_behind(consumer: Consumer, message: Message | ReceivedBatch) -> ConsumerLane:
+    lane = consumer.lane_of(message) if isinstance(consumer, PartitionedConsumer) else consumer
+    if not isinstance(lane, ConsumerLane):
+        raise InvalidArgument(f"{consumer!r} is no consumer of an open client")
+    return lane

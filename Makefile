@@ -3,7 +3,9 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.installed
 RUN := . .venv/bin/activate &&
-PYTEST := $(PY) -X dev -m pytest -q
+# Nothing is tried again: a test that fails now and then is a bug. Each has a time limit of its own (pyproject.toml,
+# tests/conftest.py), and all of them together have one, so that whatever hangs is said and not waited for.
+PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --durations=10
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help

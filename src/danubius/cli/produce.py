@@ -21,8 +21,8 @@ import msgspec
 
 import danubius
 from danubius.cli.event_loop import run_async
-from danubius.cli.options import count as count_of
 from danubius.cli.options import (
+    byte_count,
     json_option,
     milliseconds,
     name_and_value,
@@ -31,6 +31,7 @@ from danubius.cli.options import (
     topic_name,
     url_option,
 )
+from danubius.cli.options import count as count_of
 from danubius.cli.output import human_count, meter, print_json
 from danubius.errors import MessageTooLarge
 from danubius.model.limits import MESSAGE_BYTES_MAX
@@ -75,10 +76,27 @@ class How(NamedTuple):
     resume: bool
     deliver_after_s: float | None
     deliver_at: datetime | None
+    ttl_s: float | None
+    chunk_bytes: int | None
 
     @property
     def is_delayed(self) -> bool:
         return self.deliver_after_s is not None or self.deliver_at is not None
+
+    def check(self) -> None:
+        """Refuse what does not go together."""
+        if self.deliver_after_s is not None and self.deliver_at is not None:
+            raise click.UsageError("give --deliver-after or --deliver-at, not both")
+        if self.resume and self.name is None:
+            raise click.UsageError("--resume needs --name: what is stored is known by the name")
+        if self.resume and self.is_delayed:
+            raise click.UsageError("--resume is for messages that are delivered at once")
+        if self.dispatch != "reliable" and (self.resume or self.is_delayed or self.chunk_bytes):
+            raise click.UsageError(
+                "--non-reliable stores nothing, so it cannot resume, deliver later or send in pieces"
+            )
+        if self.resume and self.chunk_bytes is not None:
+            raise click.UsageError("--resume counts messages, and --chunk-bytes makes more of them")
 
 
 @click.command(
@@ -88,6 +106,8 @@ Examples:
   danubius produce /default/orders -m tick --count 1M
   danubius produce /default/orders --key customer-7 --attribute kind=invoice --file invoice.pdf
   danubius produce /default/reminders -m "call back" --deliver-after 15m
+  danubius produce /default/prices -m 17.50 --ttl 5m
+  danubius produce /default/films --file holiday.mp4 --chunk-bytes 4MiB
   danubius produce /default/imports --name loader-1 --resume < lines.txt
   tail -F app.log | danubius produce /default/logs
 """
@@ -118,6 +138,14 @@ Examples:
     help="Store now, deliver then: 2026-01-31T12:00:00, UTC unless it says otherwise.",
 )  # fmt: skip
 @click.option(
+    "--ttl", type=milliseconds, metavar="TIME",
+    help="Do not deliver later than this long after it is published: 250ms, 90 (seconds), 15m.",
+)  # fmt: skip
+@click.option(
+    "--chunk-bytes", type=byte_count, metavar="SIZE",
+    help="Send messages that are larger in pieces of at most this size: 64KiB, 4MiB. Consumers get them whole.",
+)  # fmt: skip
+@click.option(
     "--name", type=producer_name, metavar="NAME",
     help="Be this producer: an older one of the name is ended.",
 )  # fmt: skip
@@ -138,6 +166,8 @@ def produce(
     non_reliable: bool,
     deliver_after: int | None,
     deliver_at: datetime | None,
+    ttl: int | None,
+    chunk_bytes: int | None,
     name: str | None,
     resume: bool,
     as_json: bool,
@@ -147,17 +177,18 @@ def produce(
 
     Without -m and --file, every line of stdin is a message.
     """
-    if deliver_after is not None and deliver_at is not None:
-        raise click.UsageError("give --deliver-after or --deliver-at, not both")
-    is_delayed = deliver_after is not None or deliver_at is not None
-    if resume and name is None:
-        raise click.UsageError("--resume needs --name: what is stored is known by the name")
-    if resume and is_delayed:
-        raise click.UsageError("--resume is for messages that are delivered at once")
-    if non_reliable and (resume or is_delayed):
-        raise click.UsageError(
-            "--non-reliable stores nothing, so it cannot resume or deliver later"
-        )
+    how = How(
+        os.fsencode(key) if key is not None else None,
+        dict(attributes),
+        "non-reliable" if non_reliable else "reliable",
+        name,
+        resume,
+        deliver_after / 1000 if deliver_after is not None else None,
+        deliver_at,
+        ttl / 1000 if ttl is not None else None,
+        chunk_bytes,
+    )
+    how.check()
     payloads = [os.fsencode(text) for text in texts]  # arguments need not be text
     if path is not None:
         payloads.append(path.read_bytes())
@@ -168,15 +199,6 @@ def produce(
     total = len(payloads) * count if payloads else None
     source = _repeated(payloads, count) if payloads else _lines_of_stdin()
     sent = Sent(topic)
-    how = How(
-        os.fsencode(key) if key is not None else None,
-        dict(attributes),
-        "non-reliable" if non_reliable else "reliable",
-        name,
-        resume,
-        deliver_after / 1000 if deliver_after is not None else None,
-        deliver_at,
-    )
     run_async(_send(url, sent, source, total, how))
     if as_json:
         print_json(sent)
@@ -209,7 +231,11 @@ async def _send(
     async with (
         danubius.connect(url) as client,
         client.producer(
-            sent.topic, name=how.name, dispatch=how.dispatch, resume=how.resume
+            sent.topic,
+            name=how.name,
+            dispatch=how.dispatch,
+            resume=how.resume,
+            chunk_bytes=how.chunk_bytes,
         ) as producer,
     ):
         stored = producer.next_sequence if how.resume else 0
@@ -221,18 +247,45 @@ async def _send(
                 payloads = payloads[known:]  # what is left of it
                 if not payloads:
                     continue
-                receipts = await producer.send_many(
-                    payloads,
-                    keys=[how.key] * len(payloads) if how.key is not None else None,
-                    attributes=[how.attributes] * len(payloads) if how.attributes else None,
-                    deliver_after=how.deliver_after_s,
-                    deliver_at=how.deliver_at,
-                )
-                if not how.is_delayed:
-                    sent.note(receipts)
+                if how.chunk_bytes is not None:
+                    await _send_each(producer, payloads, how, sent)
+                else:
+                    await _send_all(producer, payloads, how, sent)
                 sent.count += len(payloads)
                 progress.advance(len(payloads))
     sent.seconds = round(time.monotonic() - started, 6)
+
+
+async def _send_all(
+    producer: danubius.Producer, payloads: list[bytes], how: How, sent: Sent
+) -> None:
+    receipts = await producer.send_many(
+        payloads,
+        keys=[how.key] * len(payloads) if how.key is not None else None,
+        attributes=[how.attributes] * len(payloads) if how.attributes else None,
+        deliver_after=how.deliver_after_s,
+        deliver_at=how.deliver_at,
+        ttl=how.ttl_s,
+    )
+    if not how.is_delayed:
+        sent.note(receipts)
+
+
+async def _send_each(
+    producer: danubius.Producer, payloads: list[bytes], how: How, sent: Sent
+) -> None:
+    """One after the other: some may be sent in pieces."""
+    for payload in payloads:
+        receipt = await producer.send(
+            payload,
+            key=how.key,
+            attributes=how.attributes or None,
+            deliver_after=how.deliver_after_s,
+            deliver_at=how.deliver_at,
+            ttl=how.ttl_s,
+        )
+        if not how.is_delayed:
+            sent.note(danubius.Receipts(receipt.topic, [(receipt.offset, 1)]))
 
 
 async def _repeated(payloads: list[bytes], count: int) -> AsyncIterator[list[bytes]]:

@@ -231,7 +231,9 @@ class Broker:
             TopicJournal(self.journal, topic_id, sync=sync) if is_reliable else None,
             functools.partial(self.touch, topic),
         )
-        topic.pipeline.on_expiring = functools.partial(note_expiring, topic, self.clock)
+        topic.pipeline.on_expiring = functools.partial(
+            note_expiring, topic, self.clock, self.stories
+        )
         topic.own_policies, topic.parent = created.policies, created.parent
         self.apply_policies(topic)
         if not topic.parent:
@@ -270,7 +272,7 @@ class Broker:
         self.admission.apply(topic, layer, own)
         for subscription in topic.subscriptions.values():
             apply_rule(topic, subscription)
-            apply_expiry(topic, subscription, self.clock)
+            apply_expiry(topic, subscription, self.clock, self.stories)
 
     # ------------------------------------------------------------ producers
 
@@ -414,7 +416,7 @@ class Broker:
             failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
         )
         self.admission.dispatch.attach(topic, subscription)
-        apply_expiry(topic, subscription, self.clock)
+        apply_expiry(topic, subscription, self.clock, self.stories)
 
     def _bury(self, topic: Topic, subscription: Subscription) -> None:
         self.on_condemned(topic, subscription)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from danubius.dispatch.expiry import expired_ranges
+from danubius.model.admin_replies import EventKind
 
 if TYPE_CHECKING:
     from danubius.ack.core.ranges import Range
+    from danubius.broker.story import Stories
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.dispatch.chunk import Chunk
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
 class SubscriptionExpiry:
     """What the pump of one subscription asks before it delivers."""
 
-    __slots__ = ("_clock", "_subscription", "_topic")
+    __slots__ = ("_clock", "_stories", "_subscription", "_topic")
 
-    def __init__(self, topic: Topic, subscription: Subscription, clock: Clock) -> None:
+    def __init__(
+        self, topic: Topic, subscription: Subscription, clock: Clock, stories: Stories
+    ) -> None:
+        self._stories = stories
         self._topic = topic
         self._subscription = subscription
         self._clock = clock
@@ -32,9 +37,10 @@ class SubscriptionExpiry:
 
     def count(self, messages: int) -> None:
         self._subscription.expired += messages
+        self._stories.tell(self._topic, self._subscription, EventKind.EXPIRED, messages=messages)
 
 
-def apply_expiry(topic: Topic, subscription: Subscription, clock: Clock) -> None:
+def apply_expiry(topic: Topic, subscription: Subscription, clock: Clock, stories: Stories) -> None:
     """Have the pump look at expiries if messages of this topic can expire, and not if they cannot."""
     pump = subscription.pump
     if pump is None:
@@ -42,12 +48,12 @@ def apply_expiry(topic: Topic, subscription: Subscription, clock: Clock) -> None
     if not topic.ttl_us and not topic.has_expiring:
         pump.expiry = None
     elif pump.expiry is None:
-        pump.expiry = SubscriptionExpiry(topic, subscription, clock)
+        pump.expiry = SubscriptionExpiry(topic, subscription, clock, stories)
 
 
-def note_expiring(topic: Topic, clock: Clock) -> None:
+def note_expiring(topic: Topic, clock: Clock, stories: Stories) -> None:
     """A message came that says when it expires."""
     if not topic.has_expiring:
         topic.has_expiring = True
         for subscription in topic.subscriptions.values():
-            apply_expiry(topic, subscription, clock)
+            apply_expiry(topic, subscription, clock, stories)

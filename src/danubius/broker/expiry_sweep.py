@@ -15,6 +15,7 @@ from danubius.broker.events import RangesAcked
 from danubius.dispatch.expiry import expiries
 from danubius.errors import DanubiusError
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.admin_replies import EventKind
 from danubius.model.limits import KIB
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class ExpirySweep:
             )
             return
         subscription.expired += count
+        self._broker.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
         is_idle = not subscription.consumers and not subscription.is_moving
         if is_idle and topic.hosts(subscription) and not topic.is_deleting:
             # What is behind them has most likely expired too; others have their turn between two steps.

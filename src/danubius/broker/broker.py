@@ -92,7 +92,7 @@ class Broker:
         self.journal = journal
         self.ledgers = ledgers
         self.epoch = epoch
-        self.next_id = 1
+        self.next_id = self._next_consumer_id = 1
         self.committed_position = 0
         self.journal_failure: DanubiusError | None = None
         """Why the last append failed; None as soon as one succeeds."""
@@ -103,8 +103,9 @@ class Broker:
         self.partitioned: dict[TopicName, PartitionedState] = {}
         self.spaces = Spaces()
         self.committed_transactions = RangeSet()
-        self._next_consumer_id = 1
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
+        self._openings: dict[Producer, list[Callable[[Producer | DanubiusError], None]]] = {}
+        """Lives that are not durable yet, and those who wait for them: whoever resumes one waits with the first."""
         self.is_committing = False
         self.is_lone_commit = False
         """Of the commit under way, or the last: whether it was of one append."""
@@ -124,8 +125,7 @@ class Broker:
         """Called when messages of a subscription have to go to its dead-letter topic."""
         self.is_stopping = False
         """Whether everybody is being sent away."""
-        self.messages_in = self.bytes_in = 0
-        self.messages_out = self.bytes_out = 0
+        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.messages_dropped = 0
         """Of non-reliable topics, lost to slow or absent consumers."""
 
@@ -295,7 +295,10 @@ class Broker:
         epoch = sequencer.plan_open(name, resume_epoch)
         if epoch is None:
             assert known is not None
-            on_done(known)
+            if known.is_opening:
+                self._openings[known].append(on_done)
+            else:
+                on_done(known)
             return
         producer_id = known.id if known else ProducerId(self.draw_id())
         next_sequence = max(0, known.admitted_next) if known and keep_sequence else 0
@@ -306,15 +309,18 @@ class Broker:
             on_done(producer)
             return
         producer.is_opening, producer.previous = True, known
+        self._openings[producer] = [on_done]
 
         def committed() -> None:
             producer.is_opening, producer.previous = False, None
-            on_done(producer)
+            for answer in self._openings.pop(producer):
+                answer(producer)
 
         def failed(error: DanubiusError) -> None:
             # The life before goes on as if nothing had been tried.
             sequencer.close(producer, known)
-            on_done(error)
+            for answer in self._openings.pop(producer):
+                answer(error)
 
         event = ProducerStarted(
             topic.id, producer_id, name, epoch, bool(resume_epoch), next_sequence

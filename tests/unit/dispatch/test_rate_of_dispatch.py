@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from danubius.ack.core.cursor import Cursor
 from danubius.dispatch.core.subscription import SubscriptionCore
@@ -378,4 +380,65 @@ def test_many_who_wait_in_vain_are_called_a_few_at_a_time() -> None:
 
     assert len(calls) == 3 * WOKEN_MAX
     assert max(calls.count(ring) for ring in set(calls)) == WOKEN_MAX
+    assert not time.alarms
+
+
+# ---------------------------------------------------------------- histories
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 30)),
+        st.tuples(st.just("pass"), st.integers(1, 1_000)),
+        st.tuples(st.just("ack"), st.integers(0, 5)),
+        st.tuples(st.just("nack"), st.integers(0, 5)),
+        st.tuples(st.just("leave"), st.integers(1, 2)),
+        st.tuples(st.just("rate"), st.sampled_from([0, 1, 3, 50, 1_000])),
+    ),
+    max_size=30,
+)
+
+
+@given(st.sampled_from(ALL_TYPES), STEPS)
+def test_whatever_happens_all_is_delivered_in_the_end(
+    kind: SubscriptionType, steps: list[tuple[str, int]]
+) -> None:
+    """Rates come, change and go while consumers leave, acknowledge and give back."""
+    time = Time()
+    sub = Sub(time, count=20, batch=7, kind=kind)
+    shared = pace(time, 20)
+    sub.pump.set_gate(DispatchGate(shared))
+    inboxes = {number: sub.join(number) for number in (1, 2) if sub.pump.can_join(f"c{number}")}
+    seen: set[int] = set()
+    fresh_id = 10
+    for action, number in steps:
+        match action:
+            case "append":
+                sub.append(number)
+            case "pass":
+                time.run(number / 1_000)
+            case "ack" | "nack":
+                for consumer_id, inbox in inboxes.items():
+                    seen.update(inbox.offsets)
+                    ranges = [(one, one + 1) for one in sorted(inbox.offsets[:number])]
+                    if action == "ack":
+                        sub.pump.acked(ranges)
+                    else:
+                        sub.pump.nacked(consumer_id, ranges)
+            case "leave":
+                gone = list(inboxes)[min(number, len(inboxes)) - 1]
+                seen.update(inboxes.pop(gone).offsets)
+                sub.pump.leave(gone)
+                fresh_id += 1
+                inboxes[fresh_id] = sub.join(fresh_id)
+            case _:
+                sub.pump.set_gate(DispatchGate(pace(time, number)) if number else None)
+        sub.core.check()
+
+    # Slow is not never: whatever the rate is by now, all comes when nobody leaves any more. A key waits for its acks.
+    for _ in range(20):
+        time.run(1_000)
+        seen.update(offset for inbox in inboxes.values() for offset in inbox.offsets)
+        sub.pump.acked([(offset, offset + 1) for offset in sorted(seen)])
+    sub.core.check()
+    assert seen == set(range(sub.log.end_offset))
     assert not time.alarms

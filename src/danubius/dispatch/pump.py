@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from danubius.dispatch.gate import DispatchGate
 
 
-TURN_NS: Final = 5_000_000
+TURN_NS: Final = 2_000_000
 """After this long a pump lets others run before it reads on."""
 
 

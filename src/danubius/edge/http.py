@@ -17,7 +17,7 @@ from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from starlette.requests import Request
 
@@ -33,7 +33,9 @@ class HealthReport:
 
 
 def build_app(
-    report: HealthReport, metrics: Callable[[], tuple[bytes, str]], routes: Sequence[Route] = ()
+    report: HealthReport,
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]],
+    routes: Sequence[Route] = (),
 ) -> Starlette:
     """The routes of the HTTP port: these, and those of the REST interface."""
 
@@ -43,7 +45,7 @@ def build_app(
         return JSONResponse(body, status_code=503 if problems else 200)
 
     async def prometheus(_request: Request) -> Response:
-        body, content_type = metrics()
+        body, content_type = await metrics()
         return Response(body, headers={"content-type": content_type})
 
     app = Starlette(
@@ -86,6 +88,12 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
         # From here the keep-alive time-out counts; what is left of an old deadline does not.
         self._expect_nothing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self._abort()  # the last answer was not taken: closing would wait for that
+        else:
+            super().timeout_keep_alive_handler()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()

@@ -18,6 +18,10 @@ MESSAGES_BODY_BYTES_MAX: Final = 4 * MIB
 BINARY_BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX
 BODIES_BYTES_MAX: Final = 64 * MIB
 """Of all requests that are being read or answered."""
+ANSWERS_BYTES_MAX: Final = 128 * MIB
+"""Of all answers that are being sent."""
+PIECE_BYTES: Final = 64 * KIB
+"""An answer is sent in pieces of this size, so that a slow reader does not pile it up in a buffer."""
 HEADER_BYTES_MAX: Final = 64 * KIB
 """Of one request: its first line and all its headers."""
 
@@ -34,14 +38,14 @@ SESSIONS_MAX: Final = 500
 PRODUCERS_MAX: Final = 1_000
 """Kept open between requests; the one used longest ago goes first."""
 
-HEADER_S: Final = 20.0
+HEADER_S: Final = 10.0
 """From the first byte of a request, or the connection's start, to the end of its headers."""
 BODY_S: Final = 30.0
 """For a request's body to arrive."""
 REQUEST_S: Final = 60.0
 """For an answer, beside what the request itself asks to wait."""
 SEND_S: Final = 10.0
-"""For a reader of a stream to take what it was sent; a slower one is ended."""
+"""For a reader to take a piece of an answer or a stream; a slower one is cut off."""
 IDLE_PRODUCER_S: Final = 5.0
 """A producer that publishes for HTTP leaves after this long, so that it keeps no exclusive one out."""
 STOP_S: Final = 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from danubius.broker.administration import administer
 from danubius.edge.rest.bounds import (
+    ANSWERS_BYTES_MAX,
     BODIES_BYTES_MAX,
     REQUESTS_MAX,
     TAILS_MAX,
@@ -40,6 +41,7 @@ class Desk:
         self.waits = Gate("requests that wait", WAITS_MAX)
         self.tails = Gate("streams", TAILS_MAX)
         self.bodies = Gate("bytes of requests", BODIES_BYTES_MAX)
+        self.answers = Gate("bytes of answers", ANSWERS_BYTES_MAX)
 
     async def administer(self, request: AdminRequest) -> Any:
         """What the broker answers to an operator; its error is raised."""

@@ -11,7 +11,9 @@ import msgspec
 
 from danubius.edge.rest.bounds import WAIT_MS_MAX
 from danubius.edge.rest.endpoint import JSON, binary_header
+from danubius.edge.rest.messages import SeenMessage
 from danubius.edge.rest.problems import PROBLEM_TYPE, Problem
+from danubius.edge.rest.tail import EVENT_STREAM
 from danubius.model.field_docs import field_docs
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ _PATH_DOCS: Final = {
 }
 _ERRORS: Final = {
     400: "The request is not understood, or asks for what cannot be; `detail` says what would be right.",
+    403: "A browser sent it for a page of another site.",
     404: "What the path names is not there.",
     408: "The body did not arrive in time.",
     409: "It contradicts what is there: it exists already, is in use, or was ended.",
@@ -50,6 +53,8 @@ def statuses_of(endpoint: Endpoint) -> list[int]:
         found |= {404, 409}
     if endpoint.method in ("POST", "PUT", "PATCH"):
         found |= {404, 408, 409, 413, 415}
+    if endpoint.method != "GET":
+        found.add(403)
     return sorted(found)
 
 
@@ -96,7 +101,7 @@ class _Schemas:
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         documented: dict[str, type[msgspec.Struct]] = {}
-        types: list[Any] = [Problem]
+        types: list[Any] = [Problem, SeenMessage]
         for endpoint in endpoints:
             if endpoint.reply is not None:
                 types.append(endpoint.reply)
@@ -208,13 +213,33 @@ def _parameter(field: Any, where: str, name: str, text: str, schemas: _Schemas) 
     return parameter | ({"description": text} if text else {})
 
 
+def _event(schemas: _Schemas) -> dict[str, Any]:
+    """Of each event of a stream."""
+    data = {"anyOf": [schemas.of(SeenMessage), schemas.of(Problem)]}
+    return {
+        "type": "object",
+        "description": "One event of the stream; comments keep it alive.",
+        "properties": {
+            "id": {"type": "string", "description": "The offset: give it as Last-Event-ID."},
+            "event": {"enum": ["message", "error"], "description": "After an error it ends."},
+            "data": {
+                "type": "string",
+                "contentMediaType": JSON,
+                "contentSchema": data,
+                "description": "A message, or a problem.",
+            },
+        },
+        "required": ["event", "data"],
+    }
+
+
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     success: dict[str, Any] = {"description": http.HTTPStatus(endpoint.status).phrase}
     content: dict[str, Any] = {}
     if endpoint.reply is not None and endpoint.status != http.HTTPStatus.NO_CONTENT:
         content[JSON] = {"schema": schemas.of(endpoint.reply)}
     for media in endpoint.media:
-        content[media] = {"schema": {"type": "string"}} if media.startswith("text/") else {}
+        content[media] = {"schema": _event(schemas)} if media == EVENT_STREAM else {}
     if content:
         success["content"] = content
     if "application/vnd.danubius.batches" in endpoint.media:

@@ -58,6 +58,12 @@ class HttpError(InvalidArgument):
         self.headers = headers or {}
 
 
+class CrossOrigin(HttpError):
+    """A page of another site wants to change something through its reader's browser."""
+
+    status = 403
+
+
 class PathNotFound(HttpError):
     """There is nothing under this path."""
 

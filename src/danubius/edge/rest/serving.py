@@ -6,6 +6,7 @@ Whatever is wrong with a request is answered with a problem; an exception that i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,8 +19,10 @@ from danubius.edge.rest.bounds import BODY_S, REQUEST_S, WAIT_MS_MAX
 from danubius.edge.rest.endpoint import JSON
 from danubius.edge.rest.openapi import describe
 from danubius.edge.rest.page import render
+from danubius.edge.rest.pieces import send_in_pieces
 from danubius.edge.rest.problems import (
     BodyTimeout,
+    CrossOrigin,
     LengthExceeded,
     MethodNotAllowed,
     PathNotFound,
@@ -99,13 +102,21 @@ class _Resource:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        try:
-            answer = await self._answer(request)
-        except ClientDisconnect:
-            return
-        except DanubiusError as error:
-            answer = respond(self._seen(error))
-        await answer(scope, receive, send)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._desk.requests.take())
+                answer = await self._answer(request, held)
+                # Of what changed something, the answer must go out; those are small, or few.
+                if isinstance(answer, Response) and request.method == "GET":
+                    held.enter_context(self._desk.answers.take(len(answer.body)))
+            except ClientDisconnect:
+                return
+            except DanubiusError as error:
+                answer = respond(self._seen(error))
+            if isinstance(answer, TailResponse):
+                await answer(scope, receive, send)
+            else:
+                await send_in_pieces(answer, scope, send)
 
     def _seen(self, error: DanubiusError) -> DanubiusError:
         """Lines are closed when the broker stops: say that."""
@@ -113,7 +124,9 @@ class _Resource:
             return ShuttingDown("the broker is stopping; try again in a moment")
         return error
 
-    async def _answer(self, request: Request) -> Response | TailResponse:
+    async def _answer(
+        self, request: Request, held: contextlib.ExitStack
+    ) -> Response | TailResponse:
         endpoint = self._methods.get(request.method)
         if endpoint is None:
             raise MethodNotAllowed(
@@ -122,18 +135,20 @@ class _Resource:
             )
         if self._desk.stopping.is_set():
             raise ShuttingDown("the broker is stopping; try again in a moment")
-        with self._desk.requests.take():
-            asked = await self._read(endpoint, request)
-            try:
-                async with asyncio.timeout(REQUEST_S + WAIT_MS_MAX / 1000):
-                    reply = await endpoint.run(self._desk, asked)
-            except TimeoutError:
-                raise DeadlineExceeded(
-                    f"there was no answer within {REQUEST_S:.0f} s; whether it was done is unknown"
-                ) from None
+        if endpoint.method != "GET":
+            _check_origin(request)
+        asked = await self._read(endpoint, request, held)
+        try:
+            async with asyncio.timeout(REQUEST_S + WAIT_MS_MAX / 1000):
+                reply = await endpoint.run(self._desk, asked)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"there was no answer within {REQUEST_S:.0f} s; whether it was done is unknown"
+            ) from None
         return _respond(endpoint, reply)
 
-    async def _read(self, endpoint: Endpoint, request: Request) -> Any:
+    async def _read(self, endpoint: Endpoint, request: Request, held: contextlib.ExitStack) -> Any:
+        """The request as a struct; its bytes count as long as it is `held`."""
         query = request.query_params
         for name in query:
             if len(query.getlist(name)) > 1:
@@ -143,6 +158,7 @@ class _Resource:
         if endpoint.method in ("POST", "PUT", "PATCH"):
             is_binary = _is_binary(endpoint, request)
             body = await self._read_body(endpoint, request, is_binary=is_binary)
+            held.enter_context(self._desk.bodies.take(len(body)))
         if is_binary:
             if query:
                 raise InvalidArgument("the query of the request takes nothing; use the headers")
@@ -182,6 +198,15 @@ async def _collect(request: Request, most: int) -> bytes:
             f"the body has more than {most:,} bytes; send less at once, or use the native protocol"
         )
     return b"".join(chunks)
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a browser sends for a page of another site: it may reach brokers that the site cannot."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise CrossOrigin(
+            f"the page at {origin[:200]!r} is of another site; send the request from this one, or by a program"
+        )
 
 
 def _is_binary(endpoint: Endpoint, request: Request) -> bool:

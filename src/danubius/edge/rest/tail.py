@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from danubius.edge.rest.bounds import (
     TAIL_MS_MAX,
 )
 from danubius.edge.rest.messages import Filling, slices
+from danubius.edge.rest.pieces import cut_off
 from danubius.edge.rest.problems import problem_of
 from danubius.edge.rest.reading import Start, parse_start, take
 from danubius.errors import DanubiusError, InvalidArgument
@@ -186,11 +187,3 @@ class _Over(Exception):
 async def _end_after(sending: asyncio.Task[None]) -> None:
     await asyncio.wait([sending])
     raise _Over
-
-
-def cut_off(scope: Scope) -> None:
-    """Close the connection without waiting for what the peer does not take."""
-    state: dict[str, Any] = scope.get("state") or {}
-    abort = state.get("abort")
-    if abort is not None:
-        abort()

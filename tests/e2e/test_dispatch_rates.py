@@ -11,6 +11,7 @@ import pytest
 import danubius
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
+from e2e.broker_process import run_command
 from e2e.traffic import numbered, take
 
 if TYPE_CHECKING:
@@ -120,3 +121,21 @@ async def test_a_namespace_has_one_rate_for_all_its_topics_and_it_goes_with_the_
             rest = await take(consumer, 999, within_s=60)
         assert [message.payload for message in rest] == numbered(1_000)[1:]
         await client.admin.delete_namespace(space, force=True)
+
+
+def danubius_command(broker: BrokerProcess, *arguments: str) -> str:
+    done = run_command(*arguments, "--url", broker.url)
+    assert done.code == 0, done
+    return done.stdout
+
+
+def test_the_command_line_sets_shows_and_takes_rates_away(
+    broker: BrokerProcess, topic: str
+) -> None:
+    danubius_command(broker, "topics", "create", topic, "--dispatch-rate", "10k")
+    danubius_command(broker, "topics", "update", topic, "--dispatch-bytes-rate", "2MiB")
+    described = danubius_command(broker, "topics", "describe", topic)
+    assert "10,000" in described
+    assert "2.0 MiB" in described
+    danubius_command(broker, "topics", "update", topic, "--dispatch-rate", "none")
+    assert "10,000" not in danubius_command(broker, "topics", "describe", topic)

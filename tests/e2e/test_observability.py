@@ -83,6 +83,8 @@ async def test_dead_letters_show_everywhere(broker: BrokerProcess, topic: str) -
         assert found["danubius_subscription_backlog_messages", topic, "s"] == 0
         assert found["danubius_topic_end_offset", f"{topic}-s-dlq"] == 1
         assert found["danubius_dead_lettered_messages_total",] >= 1
+        assert found["danubius_dead_letter_messages",] >= 1
+        assert not [names for names in found if "~redrive" in names]
         assert await client.admin.redrive(topic, "s") == 1
         assert (await events_until(client, topic, "redriven"))["redriven"].messages == 1
 

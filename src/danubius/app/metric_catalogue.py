@@ -150,6 +150,11 @@ CONSUMERS = _gauge("consumers", "consumers", "Consumers attached.")
 BACKLOG = _gauge(
     "backlog_messages", "messages", "Messages not acknowledged, summed over all subscriptions."
 )
+DEAD_LETTERS = _gauge(
+    "dead_letter_messages",
+    "messages",
+    "Messages in dead-letter topics that were neither sent back nor given up.",
+)
 UNACKED = _gauge("unacked_messages", "messages", "Messages delivered and not acknowledged.")
 DELAYED = _gauge("delayed_messages", "messages", "Messages that wait for their time.")
 TRANSACTIONS = _gauge("transactions", "transactions", "Transactions open.")
@@ -308,8 +313,8 @@ CATALOGUE: Final = (
         "What there is",
         "Of the whole broker, now.",
         (
-            TOPICS, TOPICS_WITHOUT_SERIES, PRODUCERS, SUBSCRIPTIONS, BLOCKED, CONSUMERS, BACKLOG, UNACKED, DELAYED,
-            TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED,
+            TOPICS, TOPICS_WITHOUT_SERIES, PRODUCERS, SUBSCRIPTIONS, BLOCKED, CONSUMERS, BACKLOG, DEAD_LETTERS, UNACKED,
+            DELAYED, TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED,
         ),
     ),
     Group(

@@ -1,14 +1,16 @@
 """Metrics, read from the broker's own counters at the moment they are asked for: they cost the data path nothing.
 
-Everything that is told is declared in `metric_catalogue`. The text is written here and not by the Prometheus client,
-which takes ten times as long: a scrape runs on the loop, and messages wait for it.
+Everything that is told is declared in `metric_catalogue`. A scrape runs on the loop, and messages wait for it: so it is
+put together in small steps, between which others have their turn, and its text is written here, not by the Prometheus
+client, which takes several times as long.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -16,12 +18,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from danubius.app import metric_catalogue as of
 from danubius.app.loop_lag import BOUNDS_S
 from danubius.broker.admission import Limits
+from danubius.broker.dead_letters import REDRIVE
 from danubius.broker.statistics import backlog_of, measure_subscription
 from danubius.broker.targets import Member
 from danubius.ledger.managed import ManagedLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from danubius.app.loop_lag import LoopLag
     from danubius.app.metric_catalogue import Metric
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from danubius.broker.node import Node
     from danubius.broker.topic import Topic
     from danubius.edge.binary import BinaryEdge
+
+ItemT = TypeVar("ItemT")
 
 _SUMMED: Final = (
     (of.ACKED, "acked"),
@@ -42,6 +47,22 @@ _SUMMED: Final = (
     (of.QUOTA_DROPPED, "quota_dropped"),
 )
 """Counters that only subscriptions keep."""
+_COUNTED: Final = (*(metric for metric, _ in _SUMMED), of.THROTTLED, of.REFUSED)
+_LEVELS: Final = (
+    of.PRODUCERS,
+    of.SUBSCRIPTIONS,
+    of.BLOCKED,
+    of.CONSUMERS,
+    of.BACKLOG,
+    of.DEAD_LETTERS,
+    of.UNACKED,
+    of.STORED,
+    of.LEDGERS,
+)
+"""What is summed up and may fall."""
+STEP: Final = 50
+"""Topics or subscriptions whose series are written in one step."""
+STEP_OF_TOTALS: Final = 200
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -60,19 +81,30 @@ class Metrics:
         self._checkpointer = checkpointer
         self._lag = lag
         self._totals = Totals()
+        self._turn = asyncio.Lock()
 
-    def render(self) -> tuple[bytes, str]:
+    async def render(self) -> tuple[bytes, str]:
+        """The answer to a scrape, and its content type."""
         text = Text()
+        async with self._turn:  # totals are compared with those of the scrape before
+            for _ in self._steps(text):
+                await asyncio.sleep(0)
+        return text.encode() + generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def _steps(self, text: Text) -> Iterator[None]:
         node = self._node
         self._tell_process(text)
         self._tell_traffic(text)
-        self._totals.tell(text, node)
         tell_storage(text, node, self._checkpointer)
+        yield from self._totals.steps(text, node)
         topics = choose_topics(node)
         text.add(of.TOPICS_WITHOUT_SERIES, len(node.broker.topics) - len(topics))
-        tell_topics(text, node, topics)
-        tell_subscriptions(text, node, topics)
-        return text.encode() + generate_latest(self._registry), CONTENT_TYPE_LATEST
+        for some in slices(topics, STEP):
+            yield
+            tell_topics(text, node, [topic for topic in some if is_hosted(node, topic)])
+        for members in slices(choose_members(topics), STEP):
+            yield
+            tell_subscriptions(text, node, [one for one in members if is_hosted(node, one.topic)])
 
     def _tell_process(self, text: Text) -> None:
         about = self._node.about
@@ -99,40 +131,38 @@ class Metrics:
 
 
 class Text:
-    """The exposition format, line by line."""
+    """The exposition format: what belongs to one metric stands together, whenever it was added."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
-        self.told: set[str] = set()
+        self._parts = {
+            metric.name: [
+                f"# HELP {metric.name} {metric.text}",
+                f"# TYPE {metric.name} {metric.kind}",
+            ]
+            for metric in of.all_metrics()
+        }
 
     def add(self, metric: Metric, value: float) -> None:
         self.add_each(metric, [("", value)])
 
     def add_each(self, metric: Metric, samples: Iterable[tuple[str, float]]) -> None:
         """One line a sample; `labels` makes what stands before a value."""
-        self._begin(metric)
         name = metric.name
-        self._lines += [f"{name}{labels} {value}" for labels, value in samples]
+        self._parts[name] += [f"{name}{labels} {value}" for labels, value in samples]
 
     def add_histogram(
         self, metric: Metric, bounds: Sequence[float], counts: Sequence[int], total: float
     ) -> None:
         """`counts` has one more than `bounds`: what is beyond all of them."""
-        self._begin(metric)
+        lines = self._parts[metric.name]
         below = 0
         for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
             below += count
-            self._lines.append(f'{metric.name}_bucket{{le="{bound}"}} {below}')
-        self._lines += [f"{metric.name}_sum {total}", f"{metric.name}_count {below}"]
-
-    def _begin(self, metric: Metric) -> None:
-        assert metric.name not in self.told
-        self.told.add(metric.name)
-        self._lines.append(f"# HELP {metric.name} {metric.text}")
-        self._lines.append(f"# TYPE {metric.name} {metric.kind}")
+            lines.append(f'{metric.name}_bucket{{le="{bound}"}} {below}')
+        lines += [f"{metric.name}_sum {total}", f"{metric.name}_count {below}"]
 
     def encode(self) -> bytes:
-        return "\n".join([*self._lines, ""]).encode()
+        return "".join(["\n".join([*lines, ""]) for lines in self._parts.values()]).encode()
 
 
 def labels(metric: Metric, *values: str) -> str:
@@ -148,27 +178,19 @@ class Totals:
         self._last: dict[str, int] = {}
         self._gone: dict[str, int] = {}
 
-    def tell(self, text: Text, node: Node) -> None:
-        topics = node.broker.topics_by_id.values()
-        members = [Member(topic, one) for topic in topics for one in topic.subscriptions.values()]
-        for metric, field in _SUMMED:
-            self._add_up(text, metric, sum(getattr(one.subscription, field) for one in members))
-        gates = [topic.gate for topic in topics if isinstance(topic.gate, Limits)]
-        self._add_up(text, of.THROTTLED, sum(gate.throttled_batches for gate in gates))
-        self._add_up(text, of.REFUSED, sum(gate.refused_batches for gate in gates))
-        pumps = [one.subscription.pump for one in members if one.subscription.pump is not None]
-        text.add(of.PRODUCERS, sum(len(topic.attached) for topic in topics))
-        text.add(of.SUBSCRIPTIONS, len(members))
-        text.add(of.BLOCKED, sum(pump.core.is_blocked for pump in pumps))
-        text.add(of.CONSUMERS, sum(len(one.subscription.consumers) for one in members))
-        text.add(of.BACKLOG, sum(map(backlog_of, members)))
-        text.add(of.UNACKED, sum(pump.unacked for pump in pumps))
+    def steps(self, text: Text, node: Node) -> Iterator[None]:
+        """Add them up, some topics in each step, then tell them."""
+        sums: Counter[Metric] = Counter()
+        for topics in slices(list(node.broker.topics_by_id.values()), STEP_OF_TOTALS):
+            _count(sums, topics)
+            yield
+        for metric in _COUNTED:
+            self._tell_counter(text, metric, sums[metric])
+        for metric in _LEVELS:
+            text.add(metric, sums[metric])
         text.add(of.DELAYED, node.delays.messages)
-        text.add(of.STORED, sum(topic.stored_bytes for topic in topics))
-        logs = [topic.log for topic in topics]
-        text.add(of.LEDGERS, sum(len(o.ledgers) for o in logs if isinstance(o, ManagedLedger)))
 
-    def _add_up(self, text: Text, metric: Metric, live: int) -> None:
+    def _tell_counter(self, text: Text, metric: Metric, live: int) -> None:
         """A counter must not fall when what it was summed over is deleted."""
         name = metric.name
         fall = self._last.get(name, 0) - live
@@ -176,6 +198,26 @@ class Totals:
             self._gone[name] = self._gone.get(name, 0) + fall
         self._last[name] = live
         text.add(metric, live + self._gone.get(name, 0))
+
+
+def _count(sums: Counter[Metric], topics: Sequence[Topic]) -> None:
+    members = visible_members(topics)
+    for metric, field in _SUMMED:
+        sums[metric] += sum(getattr(one.subscription, field) for one in members)
+    gates = [topic.gate for topic in topics if isinstance(topic.gate, Limits)]
+    sums[of.THROTTLED] += sum(gate.throttled_batches for gate in gates)
+    sums[of.REFUSED] += sum(gate.refused_batches for gate in gates)
+    pumps = [one.subscription.pump for one in members if one.subscription.pump is not None]
+    sums[of.PRODUCERS] += sum(len(topic.attached) for topic in topics)
+    sums[of.SUBSCRIPTIONS] += len(members)
+    sums[of.BLOCKED] += sum(pump.core.is_blocked for pump in pumps)
+    sums[of.CONSUMERS] += sum(len(one.subscription.consumers) for one in members)
+    sums[of.BACKLOG] += sum(map(backlog_of, members))
+    sums[of.DEAD_LETTERS] += sum(map(backlog_of, dead_letters(topics)))
+    sums[of.UNACKED] += sum(pump.unacked for pump in pumps)
+    sums[of.STORED] += sum(topic.stored_bytes for topic in topics)
+    logs = [topic.log for topic in topics]
+    sums[of.LEDGERS] += sum(len(o.ledgers) for o in logs if isinstance(o, ManagedLedger))
 
 
 def tell_storage(text: Text, node: Node, checkpointer: Checkpointer) -> None:
@@ -200,6 +242,31 @@ def tell_storage(text: Text, node: Node, checkpointer: Checkpointer) -> None:
     text.add(of.CHECKPOINTS, checkpointer.checkpoints)
     text.add(of.CHECKPOINT_FAILURES, checkpointer.failures)
     text.add(of.CHECKPOINT_AGE, checkpointer.age_s)
+
+
+def slices(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def is_hosted(node: Node, topic: Topic) -> bool:
+    """It may be gone since the step before."""
+    return node.broker.topics_by_id.get(topic.id) is topic
+
+
+def visible_members(topics: Iterable[Topic]) -> list[Member]:
+    """All subscriptions but those that the broker keeps for itself."""
+    return [
+        Member(topic, one)
+        for topic in topics
+        for one in topic.subscriptions.values()
+        if "~" not in one.name
+    ]
+
+
+def dead_letters(topics: Iterable[Topic]) -> list[Member]:
+    """The subscriptions whose backlogs are dead letters."""
+    return [Member(t, t.subscriptions[REDRIVE]) for t in topics if REDRIVE in t.subscriptions]
 
 
 def choose_topics(node: Node) -> list[Topic]:
@@ -236,12 +303,15 @@ def tell_topics(text: Text, node: Node, topics: list[Topic]) -> None:
     )
 
 
-def tell_subscriptions(text: Text, node: Node, topics: list[Topic]) -> None:
-    members = [Member(topic, one) for topic in topics for one in topic.subscriptions.values()]
-    if len(members) > of.SUBSCRIPTIONS_MAX:
-        ranked = [(backlog_of(member), at) for at, member in enumerate(members)]
-        chosen = heapq.nlargest(of.SUBSCRIPTIONS_MAX, ranked, itemgetter(0))
-        members = [members[at] for _, at in chosen]
+def choose_members(topics: list[Topic]) -> list[Member]:
+    """Those of the subscriptions that get series: all, or the ones with the largest backlogs."""
+    members = visible_members(topics)
+    if len(members) <= of.SUBSCRIPTIONS_MAX:
+        return members
+    return heapq.nlargest(of.SUBSCRIPTIONS_MAX, members, backlog_of)
+
+
+def tell_subscriptions(text: Text, node: Node, members: Sequence[Member]) -> None:
     all_figures = [
         (
             labels(of.SUB_BACKLOG, topic.name, one.name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,15 @@ from danubius.app import metric_catalogue
 from danubius.app.loop_lag import BOUNDS_S, LagHistogram, LoopLag
 from danubius.app.metric_catalogue import Kind, all_metrics
 from danubius.app.metrics import Metrics, labels
+from danubius.model.policy import Policies
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.wire.commands import Ack, CreateTopic, DeleteTopic, Flow, Nack, Subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+
+    Scrape = Callable[[], Coroutine[Any, Any, dict[str, float]]]
 
 TOPIC = "/default/orders"
 
@@ -38,13 +42,13 @@ class Checkpoints:
 
 
 @pytest.fixture
-def scrape(bench: Any) -> Callable[[], dict[str, float]]:
+def scrape(bench: Any) -> Scrape:
     edge: Any = Edge()
     checkpointer: Any = Checkpoints()
     metrics = Metrics(bench.node, edge, checkpointer, LoopLag(bench.broker.loop))
 
-    def render() -> dict[str, float]:
-        text = metrics.render()[0].decode()
+    async def render() -> dict[str, float]:
+        text = (await metrics.render())[0].decode()
         return {
             sample.name + "".join(f"|{value}" for value in sample.labels.values()): sample.value
             for family in text_string_to_metric_families(text)
@@ -61,25 +65,37 @@ def subscribe(peer: Any, topic: str = TOPIC, name: str = "s") -> int:
     return handle
 
 
-async def test_every_declared_metric_is_told_once(bench: Any) -> None:
-    edge: Any = Edge()
-    checkpointer: Any = Checkpoints()
-    lag = LoopLag(bench.broker.loop)
-    text = Metrics(bench.node, edge, checkpointer, lag).render()[0].decode()
-    told = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE danubius_")]
-    assert sorted(told) == sorted(metric.name for metric in all_metrics())
+async def test_every_declared_metric_is_told(bench: Any, scrape: Scrape) -> None:
+    peer = bench.connect()
+    spec = TopicSpec(dispatch=Dispatch.NON_RELIABLE, policies=Policies(producers_max=1))
+    peer.call(CreateTopic("/default/live", spec))
+    peer.publish(TOPIC, [b"x"])
+    subscribe(peer)
+    told = {name.partition("|")[0] for name in await scrape()}
+    for metric in all_metrics():
+        is_plain = metric.kind is not Kind.HISTOGRAM
+        assert (metric.name if is_plain else f"{metric.name}_bucket") in told
 
 
-async def test_the_figures_of_a_subscription(
-    bench: Any, scrape: Callable[[], dict[str, float]]
-) -> None:
+async def test_scrapes_at_once_count_nothing_twice(bench: Any, scrape: Scrape) -> None:
+    peer = bench.connect()
+    peer.publish(TOPIC, [b"x"] * 5)
+    handle = subscribe(peer)
+    bench.settle()
+    async with asyncio.TaskGroup() as tasks:
+        scrapes = [tasks.create_task(scrape()) for _ in range(3)]
+        peer.session.handle(Ack(handle, [(0, 5)]), 0, memoryview(b""))
+    assert [one.result()["danubius_acked_messages_total"] for one in scrapes] == [5, 5, 5]
+
+
+async def test_the_figures_of_a_subscription(bench: Any, scrape: Scrape) -> None:
     peer = bench.connect()
     peer.publish(TOPIC, [b"%d" % n for n in range(10)])
     handle = subscribe(peer)
     bench.settle()
     peer.session.handle(Ack(handle, [(0, 4)]), 0, memoryview(b""))
     peer.session.handle(Nack(handle, [(4, 6)], 60_000), 0, memoryview(b""))
-    found = scrape()
+    found = await scrape()
     key = f"|{TOPIC}|s"
     assert found[f"danubius_subscription_backlog_messages{key}"] == 6
     assert found[f"danubius_subscription_unacked_messages{key}"] == 4
@@ -96,24 +112,22 @@ async def test_the_figures_of_a_subscription(
     assert found["danubius_storage_failing|journal"] == 0
 
 
-async def test_totals_do_not_fall_when_a_topic_is_deleted(
-    bench: Any, scrape: Callable[[], dict[str, float]]
-) -> None:
+async def test_totals_do_not_fall_when_a_topic_is_deleted(bench: Any, scrape: Scrape) -> None:
     peer = bench.connect()
     for topic in (TOPIC, "/default/other"):
         peer.publish(topic, [b"a"] * 5)
         handle = subscribe(peer, topic)
         bench.settle()
         peer.session.handle(Ack(handle, [(0, 5)]), 0, memoryview(b""))
-    assert scrape()["danubius_acked_messages_total"] == 10
+    assert (await scrape())["danubius_acked_messages_total"] == 10
     peer.call(DeleteTopic(TOPIC))
-    found = scrape()
+    found = await scrape()
     assert found["danubius_acked_messages_total"] == 10
     assert f"danubius_topic_end_offset|{TOPIC}" not in found
 
 
 async def test_series_are_bounded_and_the_rest_is_counted(
-    bench: Any, scrape: Callable[[], dict[str, float]], monkeypatch: pytest.MonkeyPatch
+    bench: Any, scrape: Scrape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metric_catalogue, "TOPICS_MAX", 3)
     monkeypatch.setattr(metric_catalogue, "SUBSCRIPTIONS_MAX", 2)
@@ -121,7 +135,7 @@ async def test_series_are_bounded_and_the_rest_is_counted(
     for number in range(5):
         peer.publish(f"/default/t{number}", [b"x" * 1000] * (number + 1))
         subscribe(peer, f"/default/t{number}")
-    found = scrape()
+    found = await scrape()
     shown = sorted(name for name in found if name.startswith("danubius_topic_end_offset"))
     assert shown == [f"danubius_topic_end_offset|/default/t{n}" for n in (2, 3, 4)]
     backlogs = [name for name in found if name.startswith("danubius_subscription_backlog_messages")]
@@ -132,12 +146,10 @@ async def test_series_are_bounded_and_the_rest_is_counted(
     assert found["danubius_backlog_messages"] == 1 + 2 + 3 + 4 + 5
 
 
-async def test_what_non_reliable_topics_lose_shows(
-    bench: Any, scrape: Callable[[], dict[str, float]]
-) -> None:
+async def test_what_non_reliable_topics_lose_shows(bench: Any, scrape: Scrape) -> None:
     peer = bench.connect()
     peer.call(CreateTopic("/default/live", TopicSpec(dispatch=Dispatch.NON_RELIABLE)))
-    assert scrape()["danubius_topic_dropped_messages_total|/default/live"] == 0
+    assert (await scrape())["danubius_topic_dropped_messages_total|/default/live"] == 0
 
 
 def test_label_values_are_escaped() -> None:
@@ -153,9 +165,7 @@ def test_lag_falls_into_the_bucket_of_its_bound() -> None:
     assert histogram.counts == [3, 1, *[0] * (len(BOUNDS_S) - 2), 1]
 
 
-async def test_the_histogram_of_the_loop_is_cumulative(
-    bench: Any, scrape: Callable[[], dict[str, float]]
-) -> None:
-    found = scrape()
+async def test_the_histogram_of_the_loop_is_cumulative(bench: Any, scrape: Scrape) -> None:
+    found = await scrape()
     assert found["danubius_loop_lag_seconds_count"] == 0
     assert found["danubius_loop_lag_seconds_bucket|+Inf"] == 0

@@ -123,6 +123,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(
             )
             await other.check()
             assert broker.rss_bytes() - before < 200 << 20
+            assert "ERROR" not in broker.log()
         finally:
             for one in lazy:
                 one.close()

@@ -12,6 +12,7 @@ import danubius
 from danubius.model.partitions import route
 from danubius.record.scan import iter_batches
 from e2e.rest_client import Rest
+from e2e.test_full_disk import failing_writes
 from e2e.traffic import numbered, payloads, read_all, take
 
 if TYPE_CHECKING:
@@ -244,6 +245,44 @@ async def test_an_exclusive_producer_keeps_http_out(broker: BrokerProcess, topic
             problem = await rest.publish(topic, "no", status=409)
             assert problem["name"] == "ProducerBusy"
         await rest.publish(topic, "now")
+
+
+async def test_the_producer_of_http_makes_way_for_an_exclusive_one(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with Rest(broker) as rest, danubius.connect(broker.url) as client:
+        await rest.publish(topic, "first")
+        async with (
+            asyncio.timeout(60.0),
+            client.producer(topic, access="wait-for-exclusive") as producer,
+        ):
+            await producer.send(b"mine")
+
+
+async def test_a_disk_that_fails_is_503_and_nothing_is_stored(
+    start_broker: StartBroker, topic: str
+) -> None:
+    broker = start_broker()
+    async with Rest(broker) as rest:
+        await rest.publish(topic, "before")
+        with failing_writes(broker):
+            answer = await rest.http.post(
+                rest.path(topic, "messages"), json={"messages": [{"text": "x" * 10_000}]}
+            )
+            assert answer.status_code == 503, answer.text
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json()["retry"] == "after-wait"
+            page = await rest.get(rest.path(topic, "messages"))
+            assert [m["text"] for m in page["messages"]] == ["before"]
+        status = 0
+        async with asyncio.timeout(60.0):
+            while status != 201:
+                again = await rest.http.post(
+                    rest.path(topic, "messages"), json={"messages": [{"text": "after"}]}
+                )
+                status = again.status_code
+        page = await rest.get(rest.path(topic, "messages"))
+        assert [m["text"] for m in page["messages"]] == ["before", "after"]
 
 
 async def test_rates_and_sizes_of_a_topic_hold_for_http(broker: BrokerProcess, topic: str) -> None:

@@ -120,6 +120,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(
             )
             await other.check(20)
             assert broker.rss_bytes() - before < 64 << 20
+            assert "ERROR" not in broker.log()
         finally:
             lazy.close()
 

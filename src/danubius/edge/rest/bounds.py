@@ -46,6 +46,8 @@ REQUEST_S: Final = 60.0
 """For an answer, beside what the request itself asks to wait."""
 SEND_S: Final = 10.0
 """For a reader to take a piece of an answer or a stream; a slower one is cut off."""
+READY_S: Final = 10.0
+"""For the broker to have room for what is to be published."""
 IDLE_PRODUCER_S: Final = 5.0
 """A producer that publishes for HTTP leaves after this long, so that it keeps no exclusive one out."""
 STOP_S: Final = 2

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from danubius.edge.rest.bounds import PIECE_BYTES, SEND_S
 
 if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Scope, Send
+
+ABORT_TURNS: Final = 5
+"""Turns of the loop until the server has heard that the connection is gone, and does not miss the answer's end."""
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +39,14 @@ async def send_in_pieces(response: Response, scope: Scope, send: Send) -> None:
                 await send(piece)
     except TimeoutError:
         log.info("slow reader cut off", extra={"path": str(scope.get("path"))[:200]})
-        cut_off(scope)
+        await cut_off(scope)
 
 
-def cut_off(scope: Scope) -> None:
+async def cut_off(scope: Scope) -> None:
     """Close the connection without waiting for what the peer does not take."""
     state: dict[str, Any] = scope.get("state") or {}
     abort = state.get("abort")
     if abort is not None:
         abort()
+    for _ in range(ABORT_TURNS):
+        await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from danubius.edge.rest.bounds import IDLE_PRODUCER_S, PRODUCERS_MAX
+from danubius.edge.rest.bounds import IDLE_PRODUCER_S, PRODUCERS_MAX, READY_S
 from danubius.edge.rest.line import Line
 from danubius.edge.rest.messages import NewMessage, NewMessages
 from danubius.errors import (
@@ -165,7 +165,7 @@ class Publisher:
         ]
         parse_topic_name(request.topic)
         _check_producer(request)
-        await self._line.wait_ready()
+        await self._wait_ready()
         try:
             return await self._publish_routed(request, drafts)
         except TopicExists:
@@ -173,6 +173,15 @@ class Publisher:
             if TopicName(request.topic) not in self._broker.partitioned:
                 raise
             return await self._publish_routed(request, drafts)
+
+    async def _wait_ready(self) -> None:
+        try:
+            async with asyncio.timeout(READY_S):
+                await self._line.wait_ready()
+        except TimeoutError:
+            raise Overloaded(
+                "too much waits for the broker's disk; try again in a second"
+            ) from None
 
     async def _publish_routed(
         self, request: PublishMessages, drafts: Sequence[Drafted]

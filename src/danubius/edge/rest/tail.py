@@ -164,7 +164,7 @@ class TailResponse:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except TimeoutError:
             log.info("slow reader cut off", extra={"topic": self._tail.topic})
-            cut_off(scope)
+            await cut_off(scope)
         except asyncio.CancelledError:
             # The broker stops, or the reader is gone: end it as far as it was sent.
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -172,6 +172,24 @@ async def test_partitioned_topics_are_traced_too(
     named(spans, f"send {topic}")
 
 
+async def test_transactions_carry_the_context_that_is_current(
+    broker: BrokerProcess, topic: str, spans: InMemorySpanExporter
+) -> None:
+    async with (
+        danubius.connect(broker.url, tracing=True) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
+    ):
+        with trace.get_tracer("test").start_as_current_span("transform"):
+            async with client.transaction() as transaction:
+                await transaction.send(producer, b"1", attributes={"a": "b"})
+                await transaction.send_many(producer, [b"2", b"3"])
+        messages = await take(consumer, 3)
+    parents = {message.attributes["traceparent"].split("-")[2] for message in messages}
+    assert parents == {f"{ids(named(spans, 'transform'))[1]:016x}"}
+    assert messages[0].attributes["a"] == "b"
+
+
 def test_without_asyncio_the_context_is_that_of_the_caller(
     broker: BrokerProcess, topic: str, spans: InMemorySpanExporter
 ) -> None:

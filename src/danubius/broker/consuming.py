@@ -90,7 +90,10 @@ class ConsumerHandle:
 
     def detach(self, *, is_clean: bool = False) -> None:
         """The client has closed it (`is_clean`), or is gone."""
-        self._tell(EventKind.LEFT if is_clean else EventKind.LOST)
+        if is_clean:
+            self._tell(EventKind.LEFT, "it closed")
+        else:
+            self._tell(EventKind.LOST, f"its connection from {self.address} ended")
         self.subscription.leave(self.consumer_id, is_clean=is_clean or self._broker.is_stopping)
         self.topic.release(self.subscription)
 

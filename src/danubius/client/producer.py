@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from danubius.errors import DanubiusError
 
@@ -37,6 +37,13 @@ class Producer(ABC):
         async with client.producer("/default/orders") as producer:
             receipt = await producer.send(b"first", key=b"customer-7")
     """
+
+    is_traced: ClassVar[bool] = False
+    """Whether what is sent carries the context of a span."""
+
+    def carry(self, attributes: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """The attributes that a message goes with; of a traced producer, with the current context in them."""
+        return attributes
 
     @property
     @abstractmethod

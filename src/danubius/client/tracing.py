@@ -113,6 +113,11 @@ def carry(attributes: Mapping[str, str] | None) -> Mapping[str, str] | None:
 class TracedProducer(Producer):
     """What is added to a producer: a span around each call, and its context in what is sent."""
 
+    is_traced = True
+
+    def carry(self, attributes: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        return carry(attributes)
+
     async def send(
         self,
         payload: bytes,

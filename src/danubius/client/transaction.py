@@ -125,6 +125,8 @@ class Transaction:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
         """
         self._check()
+        if producer.is_traced:
+            attributes = producer.carry(attributes)
         lane = _lane_for(producer, key)
         if lane.options.chunk_bytes is not None:
             pieces = slice_message(lane, payload, key, attributes)
@@ -149,6 +151,8 @@ class Transaction:
     ) -> None:
         """Send many messages when the transaction commits. Raises what `send` raises."""
         self._check()
+        if producer.is_traced:
+            attributes = [*map(producer.carry, attributes or [None] * len(payloads))]
         draft = to_draft(payloads, keys, attributes)
         sizes = measure(draft, self._link.message_bytes_max)
         async with self._turn:

@@ -9,11 +9,11 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench fuzz lock clean
+.PHONY: help setup demo test check format docs bench fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml .ci/setup
 	@.ci/setup
@@ -47,6 +47,9 @@ bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; 
 
 fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 900 tests/property $(wildcard tests/fuzz)
+
+fuzz-rest: $(STAMP) ## 10,000 requests made from /openapi.json against a live broker, with a client beside them (minutes)
+	DANUBIUS_PROVE=1 $(PY) -m pytest -q -s tests/fuzz/test_rest_openapi.py
 
 lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versions only)
 	@$(RUN) { command -v uv >/dev/null || pip install -q uv; } && uv pip compile --quiet --universal --python-version 3.11 \

@@ -4,7 +4,7 @@ Half of the cases fit the description and half break it somewhere. Most of those
 so that they reach what lies behind the checks. An honest client works beside them all the time. At full size, with
 DANUBIUS_PROVE=1, there are 10,000 cases:
 
-    DANUBIUS_PROVE=1 python -m pytest -s tests/fuzz/test_rest_openapi.py
+    make fuzz-rest
 """
 
 from __future__ import annotations

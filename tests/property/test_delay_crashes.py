@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from danubius.broker import delay_log
+from danubius.broker import delay_log, delay_repark
 from danubius.broker.config import BrokerConfig
 from danubius.broker.delay_log import DelayLog
 from danubius.errors import DanubiusError
@@ -49,12 +49,14 @@ class World(BrokerLives):
         self.settle()
         assert isinstance(producers[0], Producer)
         self.producer = producers[0]
+        self.node.delays.kept_bytes = 0
 
     # ---------------------------------------------------------------- steps
 
     def schedule(self) -> None:
         self.next_number = number = self.next_number + 1
-        self.due[number] = due_ms = self.clock.now_ms + self.dice.randint(-2000, 4000)
+        delay_ms = self.dice.choice([4000, 4000, 4000, 20_000])
+        self.due[number] = due_ms = self.clock.now_ms + self.dice.randint(-2000, delay_ms)
         payload = b"%d/" % number + bytes(self.dice.choice([0, 10, 3000]))
         batch = encode(
             [payload],
@@ -105,7 +107,7 @@ class World(BrokerLives):
 STEPS = {
     "schedule": 16,
     "turn": 14,
-    "tend": 1,
+    "tend": 3,
     "fault": 1,
     "heal": 2,
     "checkpoint": 1,
@@ -121,6 +123,7 @@ def test_each_comes_once_and_none_before_its_time(
 ) -> None:
     # Small steps, so that much happens while a log is looked through.
     monkeypatch.setattr(delay_log, "SCAN_BYTES", 1)
+    monkeypatch.setattr(delay_repark, "STEP_BYTES", 1)
     world = World(seed)
     try:
         for step in world.dice.choices(list(STEPS), weights=list(STEPS.values()), k=150):
@@ -129,7 +132,7 @@ def test_each_comes_once_and_none_before_its_time(
             if step in {"kill", "power_off", "power_off_at_work"}:
                 world.check_came()
         world.kill()
-        for _ in range(400):
+        for _ in range(2000):
             world.clock.now_ms += 500
             world.node.delays.look()
             world.settle()

@@ -173,8 +173,12 @@ class Limits:
             self._share.stored_bytes -= size
 
     def measure(self) -> None:
-        """Count what is stored anew; in between, what comes in is added."""
-        self.stored_bytes = self._topic.stored_bytes
+        """Count what is stored anew; in between, what comes in is added.
+
+        What waits for its time is stored too. It cannot be dropped, so it makes nothing else be dropped.
+        """
+        topic = self._topic
+        self.stored_bytes = topic.stored_bytes + (0 if self.may_drop else topic.delayed_bytes)
 
     def _check_size(self, size: int) -> None:
         limit = self._policies.message_bytes_max

@@ -35,7 +35,6 @@ class DelayLog:
     """The hidden topic behind one topic."""
 
     __slots__ = (
-        "bytes",
         "in_flight",
         "index",
         "is_busy",
@@ -62,13 +61,20 @@ class DelayLog:
         """A release is under way: one at a time."""
         self.wake_ms = NEVER
         self.messages = 0
-        self.bytes = 0
         """What waits, as far as it has been looked through after a start."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the messages that wait."""
+        return self.parent.delayed_bytes
 
     def count(self, messages: int, size: int) -> None:
         """So much more waits, or less."""
         self.messages += messages
-        self.bytes += size
+        self.parent.delayed_bytes += size
+
+    def count_anew(self) -> None:
+        self.messages = self.parent.delayed_bytes = 0
 
     @property
     def below(self) -> int:

@@ -19,6 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker.delay_log import NEVER, DelayLog, Release, Scan
+from danubius.broker.delay_repark import KEPT_BYTES, Repark, wants_repark
 from danubius.broker.delay_wrapper import check_wrappable, weigh, wrap
 from danubius.broker.events import DelayAdvanced, LogTrimmed, TopicCreated, TopicRemoved
 from danubius.errors import DanubiusError, InvalidArgument, TopicDeleted
@@ -71,6 +72,8 @@ class Delays:
         self._timer_ms = NEVER
         self._held = 0
         """At most this many keys are held; counted again when it reaches the bound."""
+        self.kept_bytes = KEPT_BYTES
+        """A delay log that is no larger is not tidied up."""
 
     def start(self) -> None:
         """Find what waits in the logs that were recovered."""
@@ -84,7 +87,7 @@ class Delays:
             else:
                 source = self._adopt(parent, topic)
                 self._scan(source, key_of(*topic.watermark) + 1, is_first=True)
-        self._broker.ticks.add(TEND_MS, self._tend)
+        self._broker.ticks.add(TEND_MS, self.tend)
 
     def log_of(self, topic: Topic) -> Topic | None:
         """Where the messages of a topic wait for their time; None before the first did."""
@@ -306,7 +309,7 @@ class Delays:
         """
         source.scan_from = first_key
         if is_first:
-            source.messages = source.bytes = 0
+            source.count_anew()
 
         def found(key: int, wrapper: Header) -> None:
             self._add(source, key)
@@ -340,7 +343,7 @@ class Delays:
 
     # ------------------------------------------------------------ letting go
 
-    def _tend(self) -> None:
+    def tend(self) -> None:
         """Free what was released, and the logs of topics that are gone."""
         topics = self._broker.topics_by_id
         for source in list(self._logs.values()):
@@ -350,6 +353,25 @@ class Delays:
                     self._remove(source.topic)
             elif not source.parent.is_deleting:
                 self._trim(source)
+                self._repark(source)
+
+    def _repark(self, source: DelayLog) -> None:
+        """Move what waits at the beginning of a log that is mostly released to its end, a step at a time."""
+        if not self._is_hosted(source) or not wants_repark(source, self.kept_bytes):
+            return
+        source.is_busy = True
+
+        def done(error: DanubiusError | None) -> None:
+            source.is_busy = False
+            if error is not None:
+                _kept(error)
+                self._wake(source, self._now_ms() + RETRY_MS)
+                return
+            # What is due goes first; then the next step, if one is needed.
+            self._broker.loop.call_soon(self._advance, source)
+            self._broker.loop.call_soon(self._repark, source)
+
+        Repark(source, self._atomic, done).run()
 
     def _trim(self, source: DelayLog) -> None:
         ledger = source.topic.log

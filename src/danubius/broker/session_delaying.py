@@ -13,21 +13,22 @@ from danubius.errors import (
     HandleNotFound,
     InvalidArgument,
     MessageTooLarge,
+    Throttled,
     TopicExists,
 )
 from danubius.model.ids import TopicName, parse_name
 from danubius.record.batch import HEADER_BYTES, read_header
-from danubius.wire.commands import Error, OpenProducer, Produced, Schedule
+from danubius.wire.commands import OpenProducer, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.delay_log import DelayLog
-    from danubius.broker.peer import Peer
     from danubius.broker.session_state import Handler, PayloadHandler, SessionState
-    from danubius.broker.topic import Topic
-    from danubius.model.ids import Offset
+    from danubius.broker.topic import Topic, TopicGate
     from danubius.publish.core.sequencer import Producer
+    from danubius.publish.pipeline import Answer
+    from danubius.record.header import Header
 
 _ONE_RECORD_BYTES_MAX: Final = 128
 """What the columns of a single record add to its payload, key and attributes, rounded up."""
@@ -66,13 +67,11 @@ class SchedulerHandle(ProducerHandle):
         broker = session.broker
         broker.pressure.check()
         _check_size(batch, broker.config.message_bytes_max)
-        header = session.node.delays.schedule(
-            self._source,
-            batch,
-            due_ms,
-            self.producer,
-            functools.partial(_answer, session.peer, correlation_id),
-        )
+        answer = functools.partial(self._answer, correlation_id)
+        if self._source.parent.gate is None:
+            header = self._keep(batch, due_ms, answer)
+        else:
+            header = self._keep_admitted(self._source.parent.gate, batch, due_ms, correlation_id)
         self._batches += 1
         self.published_messages += header.count
         self.published_bytes += header.length
@@ -81,18 +80,40 @@ class SchedulerHandle(ProducerHandle):
         if broker.pressure.is_high:
             session.pause_publishing()
 
+    def _keep(self, batch: memoryview, due_ms: int, answer: Answer) -> Header:
+        delays = self._session.node.delays
+        return delays.schedule(self._source, batch, due_ms, self.producer, answer)
+
+    def _keep_admitted(
+        self, gate: TopicGate, batch: memoryview, due_ms: int, correlation_id: int
+    ) -> Header:
+        """Keep what the topic's limits let in now: when it is due it is published whatever they say."""
+        header = read_header(batch)
+        if header.base_sequence < self.producer.admitted_next:
+            return self._keep(batch, due_ms, functools.partial(self._answer, correlation_id))
+        now_ns = self._session.broker.clock.monotonic_ns()
+        try:
+            wait_ns = gate.admit(header.count, len(batch), now_ns)
+        except Throttled:
+            self.throttled_batches += 1
+            raise
+        if wait_ns:
+            self.throttled_batches += 1
+            due_ns = now_ns + wait_ns
+            answer = functools.partial(self._answer_late, correlation_id, due_ns, len(batch))
+        else:
+            answer = functools.partial(self._answer, correlation_id)
+        try:
+            return self._keep(batch, due_ms, answer)
+        except DanubiusError:
+            gate.give_back(header.count, len(batch))
+            raise
+
 
 def _check_size(batch: memoryview, limit: int) -> None:
     size = len(batch) - HEADER_BYTES - _ONE_RECORD_BYTES_MAX
     if size > limit and read_header(batch).count == 1:
         raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
-
-
-def _answer(peer: Peer, correlation_id: int, result: Offset | DanubiusError) -> None:
-    if isinstance(result, DanubiusError):
-        peer.send(Error.of(result), correlation_id)
-    else:
-        peer.send(Produced(result), correlation_id)
 
 
 def _open_producer(session: SessionState, command: OpenProducer, correlation_id: int) -> None:

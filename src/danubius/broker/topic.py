@@ -69,6 +69,7 @@ class Topic:
         "_notified_end",
         "attached",
         "created_ms",
+        "delayed_bytes",
         "gate",
         "has_expiring",
         "id",
@@ -117,6 +118,8 @@ class Topic:
         """The topic whose delay log this is; 0: it is a topic of its own."""
         self.watermark: tuple[int, int] = (0, 0)
         """Of a delay log: due time in ms and offset up to which everything is released."""
+        self.delayed_bytes = 0
+        """What waits for its time in the delay log of this topic."""
         self.has_expiring = False
         """Whether a batch ever came that says itself when it expires."""
         self._notified_end = log.end_offset

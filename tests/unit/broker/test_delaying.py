@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from danubius.broker.appliers import apply_fact
 from danubius.broker.delay_wrapper import unwrap, weigh, wrap
+from danubius.broker.events import TopicChanged
+from danubius.errors import MessageTooLarge, QuotaExceeded, Throttled
+from danubius.ledger.managed import ManagedLedger
+from danubius.model.policy import Policies
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.batch import RecordBatch, check_batch
 from danubius.record.encode import encode
@@ -17,6 +22,7 @@ from danubius.record.scan import iter_batches
 from danubius.wire.commands import Error, OpenProducer, Produce, Produced, ProducerOpened, Schedule
 
 if TYPE_CHECKING:
+    from danubius.broker.topic import Topic
     from danubius.ledger.entry import Chunk
     from unit.broker.conftest import BrokerBench, RecordingPeer
 
@@ -207,3 +213,116 @@ def test_a_wrapped_batch_comes_back_byte_for_byte(size: int) -> None:
     assert weigh(outer) == (2, len(batch))
     assert outer.first_time_us == outer.last_time_us == 77_000
     assert unwrap(memoryview(b"12345678" + wrapped), 8) == batch
+
+
+# ------------------------------------------------------------ limits of the topic, and the space of the log
+
+
+def limit(bench: BrokerBench, policies: Policies) -> Topic:
+    topic = bench.broker.topic(NAME)
+    apply_fact(bench.broker, TopicChanged(topic.id, policies))
+    return topic
+
+
+async def test_a_rate_holds_for_what_is_scheduled(bench: BrokerBench) -> None:
+    peer = bench.connect()
+    producer = Scheduler(bench, peer)
+    limit(bench, Policies(publish_messages_per_s=1))
+    producer.schedule(0, BASE_MS + 1000)
+    asked = producer.ask(1, BASE_MS + 1000)
+    bench.settle()
+    refused = peer.answer_to(asked)
+    assert isinstance(refused, Error)
+    assert (refused.code, refused.wait_ms > 0) == (Throttled.code, True)
+    producer.sequence -= 1
+    bench.clock.now_ms += 2000
+    producer.schedule(1, BASE_MS + 3000)
+    await pass_time(bench, 10_000)
+    assert published(bench) == [0, 1]
+
+
+async def test_a_repeated_batch_costs_nothing(bench: BrokerBench) -> None:
+    peer = bench.connect()
+    producer = Scheduler(bench, peer)
+    limit(bench, Policies(publish_messages_per_s=1))
+    producer.schedule(0, BASE_MS + 1000)
+    for _ in range(5):
+        again = peer.call(Schedule(producer.opened.handle, BASE_MS + 1000), producer.batch(0, 0))
+        assert again == Produced(0)
+
+
+async def test_the_size_of_a_message_is_limited_before_it_waits(bench: BrokerBench) -> None:
+    peer = bench.connect()
+    producer = Scheduler(bench, peer)
+    limit(bench, Policies(message_bytes_max=10))
+    asked = producer.ask(10**400, BASE_MS + 1000)
+    bench.settle()
+    refused = peer.answer_to(asked)
+    assert isinstance(refused, Error)
+    assert refused.code == MessageTooLarge.code
+
+
+async def test_what_waits_counts_for_the_quota(bench: BrokerBench) -> None:
+    peer = bench.connect()
+    producer = Scheduler(bench, peer)
+    topic = limit(bench, Policies(quota_bytes=1000))
+    accepted = 0
+    for number in range(100):
+        asked = producer.ask(number, BASE_MS + 3_600_000)
+        bench.settle()
+        bench.clock.now_ms += 1000
+        bench.node.quotas.look()
+        answer = peer.answer_to(asked)
+        if isinstance(answer, Error):
+            assert answer.code == QuotaExceeded.code
+            break
+        accepted += 1
+    assert 0 < accepted < 20
+    assert topic.delayed_bytes == bench.node.delays.pending_bytes(topic) <= 1000
+    await pass_time(bench, 7_200_000)
+    assert published(bench) == list(range(accepted)), "when it is due it comes, whatever is stored"
+    assert topic.delayed_bytes == 0
+
+
+async def test_one_message_of_next_year_does_not_keep_what_was_released(bench: BrokerBench) -> None:
+    delays = bench.node.delays
+    delays.kept_bytes = 20_000
+    producer = Scheduler(bench, bench.connect())
+    producer.schedule(0, BASE_MS + 400_000_000)
+    for number in range(1, 400):
+        producer.schedule(number, BASE_MS + 1000 * (number // 10))
+    await pass_time(bench, 100_000)
+    released = published(bench)
+    assert released == list(range(1, 400))
+    source = next(t for t in bench.broker.topics_by_id.values() if t.parent)
+    assert isinstance(source.log, ManagedLedger)
+    assert source.log.start_offset == 0
+    stored = source.log.end_offset
+    delays.tend()
+    await pass_time(bench)
+    assert source.log.start_offset == stored, "all that was there is gone"
+    assert source.log.end_offset == stored + 1, "what waits is stored again, once"
+    assert delays.pending(bench.broker.topic(NAME)) == 1
+    await pass_time(bench, 500_000_000)
+    assert published(bench) == [*released, 0]
+
+
+async def test_a_full_disk_postpones_what_is_moved_and_what_is_released(bench: BrokerBench) -> None:
+    delays = bench.node.delays
+    delays.kept_bytes = 0
+    producer = Scheduler(bench, bench.connect())
+    for number in range(50):
+        producer.schedule(number, BASE_MS + 1000 + 100_000 * (number % 5 == 0))
+    await pass_time(bench, 50_000)
+    early = [number for number in range(50) if number % 5]
+    assert published(bench) == early
+    bench.files.fail("write", times=1000)
+    delays.tend()
+    await pass_time(bench, 100_000)
+    assert published(bench) == early
+    bench.files.heal()
+    for _ in range(3):
+        await pass_time(bench, 20_000)
+        delays.tend()
+    await pass_time(bench, 20_000)
+    assert published(bench) == [*early, *range(0, 50, 5)]

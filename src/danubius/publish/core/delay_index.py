@@ -94,6 +94,18 @@ class DelayIndex:
         for key in keys:
             self.add(key)
 
+    def replace(self, moved: dict[int, int]) -> None:
+        """Entries have other keys now, each with the same due time and a higher offset."""
+        for old, new in moved.items():
+            if old >= self.horizon:
+                continue  # only counted, and so is the new one
+            second = old // _SECOND
+            (self._ready if second < self._ready_below else self._buckets[second]).remove(old)
+            self._held -= 1
+            if second < self._ready_below:
+                heapq.heapify(self._ready)
+            self.add(new)
+
     def next_due_ms(self, margin_ms: int = 0) -> int | None:
         """When to look again: at a due time, as a second begins, or the margin before the horizon; None: never."""
         times = [due_of(self._ready[0])] if self._ready else []

@@ -8,9 +8,11 @@ import pytest
 from danubius.cli.bench.fairness import (
     BUSY,
     QUIET,
+    ROUNDS,
     SETTLE_S,
     QuietSink,
     Timeline,
+    busy_seconds,
     is_exact,
     jobs,
     quiet_count,
@@ -61,22 +63,30 @@ def phase(*, lost: int = 0, busy_sum: int | None = None) -> Phase:
     )
 
 
-def test_both_windows_are_of_the_same_length_and_wait_until_things_have_settled() -> None:
-    assert TIMES.busy_from - TIMES.alone_from == TIMES.end - TIMES.beside_from == 4_000_000_000
-    assert TIMES.alone_from == TIMES.beside_from - TIMES.busy_from == int(SETTLE_S * 1e9)
-    assert quiet_count(WORK) == 3 * 12
+def test_alone_and_beside_take_turns_and_get_as_much_time() -> None:
+    measured = [TIMES.is_beside(at) for at in range(0, TIMES.end, 1_000_000)]
+    assert measured.count(True) == measured.count(False) == 4_000
+    assert measured.count(None) == 2 * ROUNDS * SETTLE_S * 1_000
+    for begin, end in TIMES.busy:
+        assert {TIMES.is_beside(at) for at in range(begin, end, 1_000_000)} == {True, None}
+    assert quiet_count(WORK) == 3 * TIMES.end // 1_000_000_000
+    assert busy_seconds(WORK) == 4.0 + ROUNDS * SETTLE_S
 
 
 @pytest.mark.parametrize(
     ("at_ns", "alone", "beside"),
     [
+        (-1, 0, 0),
         (0, 0, 0),
-        (TIMES.alone_from, 1, 0),
-        (TIMES.busy_from - 1, 1, 0),
-        (TIMES.busy_from, 0, 0),
-        (TIMES.beside_from - 1, 0, 0),
-        (TIMES.beside_from, 0, 1),
+        (TIMES.settle, 1, 0),
+        (TIMES.window - 1, 1, 0),
+        (TIMES.window, 0, 0),
+        (TIMES.window + TIMES.settle - 1, 0, 0),
+        (TIMES.window + TIMES.settle, 0, 1),
+        (2 * TIMES.window + TIMES.settle, 1, 0),
+        (TIMES.end - 1, 0, 1),
         (TIMES.end, 0, 0),
+        (TIMES.end + TIMES.settle, 0, 0),
     ],
 )
 def test_a_sample_belongs_to_the_window_that_it_was_sent_in(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from danubius.cli.bench.fairness import SETTLE_S
+from danubius.cli.bench.fairness import ROUNDS, SETTLE_S
 from danubius.cli.bench.harness import BenchFailed
 from danubius.cli.bench.report import print_fairness, print_measurements
 from danubius.cli.bench.runner import Danubius, measure, median_of
@@ -59,7 +59,7 @@ What is measured (producer and consumers are processes of their own, every messa
   topics   publish to 10 topics, then to --topics, in batches of 100
   send     `await producer.send(...)` one at a time, from 1 and from 100 tasks
   fairness latency of --topics quiet ones at 1 message a second each, alone for
-           --seconds, then for as long beside one topic at full speed
+           --seconds and for as long beside one topic at full speed, in turn
 \b
 Examples:
   danubius bench e2e --size 1024 --count 500k
@@ -237,7 +237,7 @@ def _measure_all(system: Danubius, works: list[Work], repeat: int) -> list[Measu
             if work.kind == "fairness":
                 note(
                     f"fairness: {work.topics:,} quiet topics, {work.seconds:g} s alone and {work.seconds:g} s beside "
-                    f"a busy one, {SETTLE_S:g} s before each to settle"
+                    f"a busy one, in {2 * ROUNDS} windows with {SETTLE_S:g} s each to settle"
                 )
             for _ in range(repeat):
                 topic = f"{work.topic}-{uuid.uuid4().hex[:8]}"

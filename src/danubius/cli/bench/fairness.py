@@ -1,9 +1,10 @@
 """One topic at full speed beside many quiet ones: what the busy one costs them.
 
-One run has two windows of the same length. In the first the quiet topics are alone, one message a second each; in the
-second one more topic is published to and consumed as fast as it goes. Four processes, so that none measures itself: the
-quiet producer, the quiet consumer, the busy producer, the busy consumer. A sample belongs to the window that it was
-sent in; what was sent while things settle belongs to none.
+One run has windows of the same length, in turn: in one the quiet topics are alone, one message a second each; in the
+next one more topic is published to and consumed as fast as it goes. Two of each, so that a machine that changes its
+speed meanwhile changes both. Four processes, so that none measures itself: the quiet producer, the quiet consumer, the
+busy producer, the busy consumer. A sample belongs to the window that it was sent in; what was sent while things settle,
+at the start of each, belongs to none.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 QUIET: Final = 0
 BUSY: Final = 1
 """The index of a job: which pair the process belongs to."""
+ROUNDS: Final = 2
+"""How often both are measured."""
 SETTLE_S: Final = 2.0
-"""At the start, and after the busy topic began: not measured."""
+"""At the start of each window: not measured. Less if there is little to measure."""
 RATIO_MAX: Final = 5.0
 """A p99 beside the busy topic of at most this many times the p99 without it counts as fair."""
 LAST: Final = b"\xff" * 16
@@ -32,18 +35,39 @@ LAST: Final = b"\xff" * 16
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """When is what, in ns since the start."""
+    """When is what, in ns since the start. Windows follow each other, alone and beside in turn."""
 
-    alone_from: int
-    busy_from: int
-    """The busy topic begins, and the first window ends."""
-    beside_from: int
-    end: int
+    settle: int
+    window: int
+    """One window, settling included."""
 
     @classmethod
     def of(cls, work: Work) -> Timeline:
-        settle, window = int(SETTLE_S * 1e9), int(work.seconds * 1e9)
-        return cls(settle, settle + window, 2 * settle + window, 2 * (settle + window))
+        measured = work.seconds / ROUNDS
+        settle = int(min(SETTLE_S, measured) * 1e9)
+        return cls(settle, settle + int(measured * 1e9))
+
+    @property
+    def busy(self) -> list[tuple[int, int]]:
+        """When the busy topic is busy."""
+        return [
+            ((2 * turn + 1) * self.window, (2 * turn + 2) * self.window) for turn in range(ROUNDS)
+        ]
+
+    @property
+    def end(self) -> int:
+        return 2 * ROUNDS * self.window
+
+    def is_beside(self, at: int) -> bool | None:
+        """Whether what was sent then was sent beside the busy topic; None: it does not count."""
+        turn, within = divmod(at, self.window)
+        if within < self.settle or not 0 <= at < self.end:
+            return None
+        return bool(turn % 2)
+
+
+def busy_seconds(work: Work) -> float:
+    return ROUNDS * Timeline.of(work).window / 1e9
 
 
 def quiet_count(work: Work) -> int:
@@ -81,11 +105,9 @@ class QuietSink:
 
     def add(self, payload: bytes, now_ns: int) -> None:
         sent_ns = sent_ns_of(payload)
-        at, times = sent_ns - self._started_ns, self._timeline
-        if times.alone_from <= at < times.busy_from:
-            self.alone_ns.append(now_ns - sent_ns)
-        elif times.beside_from <= at < times.end:
-            self.beside_ns.append(now_ns - sent_ns)
+        is_beside = self._timeline.is_beside(sent_ns - self._started_ns)
+        if is_beside is not None:
+            (self.beside_ns if is_beside else self.alone_ns).append(now_ns - sent_ns)
         self.count += 1
         self.checksum += checksum([payload])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from itertools import count as counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -115,7 +114,7 @@ async def _consume_quietly(side: Side) -> Result:
 
 
 async def _produce_busily(side: Side) -> Result:
-    """Nothing at first, then as much as goes, until the end."""
+    """Nothing at first, then as much as goes, and so on until the end."""
     work, times = side.work, Timeline.of(side.work)
     step = max(1, min(_CHUNK_MESSAGES_MAX, _CHUNK_BYTES // work.size))
     async with (
@@ -125,16 +124,17 @@ async def _produce_busily(side: Side) -> Result:
     ):
         under_way: deque[asyncio.Task[object]] = deque()
         started_ns = await side.ready()
-        await asyncio.sleep(times.busy_from / 1e9)
         count = 0
-        for count in counter(0, step):
-            if time.monotonic_ns() - started_ns >= times.end:
-                break
-            under_way.append(group.create_task(producer.send_many(make(count, step, work.size))))
-            if len(under_way) >= _CHUNKS_UNDER_WAY:
+        for begin, end in times.busy:
+            await asyncio.sleep((started_ns + begin - time.monotonic_ns()) / 1e9)
+            while time.monotonic_ns() - started_ns < end:
+                payloads = make(count, step, work.size)
+                under_way.append(group.create_task(producer.send_many(payloads)))
+                count += step
+                if len(under_way) >= _CHUNKS_UNDER_WAY:
+                    await under_way.popleft()
+            while under_way:
                 await under_way.popleft()
-        for task in under_way:
-            await task
         await producer.send(LAST)
         return msgspec.structs.replace(side.result(), count=count)
 

@@ -93,7 +93,7 @@ def measure(system: System, work: Work) -> Measurement:
     finally:
         system.clean(work)
     if work.kind == "fairness":  # the rate is the busy topic's
-        count, seconds = phase.of("producer")[fairness.BUSY].count, work.seconds + fairness.SETTLE_S
+        count, seconds = phase.of("producer")[fairness.BUSY].count, fairness.busy_seconds(work)
     else:
         count, seconds = work.count, _seconds(phase)
     per_s = count / seconds

@@ -96,6 +96,16 @@ def test_a_partitioned_topic_is_one_line_unless_asked(broker: BrokerProcess, top
     assert f"{topic}-part-2" not in run(broker, "topics", "list")
 
 
+def test_events_say_how_many_messages_and_why(broker: BrokerProcess, topic: str) -> None:
+    run(broker, "produce", topic, "-m", "a", "-m", "b", "-m", "c")
+    run(broker, "subscriptions", "create", topic, "s", "--from", "earliest")
+    run(broker, "subscriptions", "skip", topic, "s", "2")
+    text = run(broker, "subscriptions", "events", topic, "s")
+    assert text.splitlines()[-1].endswith("skipped         2 messages up to offset 1")
+    lines = run_json(broker, "subscriptions", "events", topic, "s")
+    assert [(line["kind"], line["messages"]) for line in lines] == [("created", 0), ("skipped", 2)]
+
+
 def test_messages_are_scheduled(broker: BrokerProcess, topic: str) -> None:
     said = run(broker, "produce", topic, "-m", "later", "--deliver-after", "1h")
     assert said.startswith(f"scheduled 1 message to {topic}")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
 
 SPEC = {"policies": {"ttl_ms": 1000, "colour": "blue"}}
+EARLIEST = {"type": "earliest"}
+FAILURE = {"delay_ms": 1000, "colour": "blue"}
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,7 @@ SPEC = {"policies": {"ttl_ms": 1000, "colour": "blue"}}
     [
         (Opcode.CREATE_TOPIC, ("/default/newer", SPEC, False)),
         (Opcode.OPEN_PRODUCER, ("/default/newer", "p", SPEC)),
+        (Opcode.SUBSCRIBE, ("/default/newer", "s", "shared", "c", EARLIEST, 0, False, [], FAILURE)),
     ],
 )
 async def test_an_unknown_setting_is_answered(
@@ -31,7 +34,7 @@ async def test_an_unknown_setting_is_answered(
         answer = await peer.call(opcode, *fields)
         assert answer.opcode == Opcode.ERROR
         assert answer.fields[0] == InvalidArgument.code
-        assert "'colour' in policies" in answer.fields[1]
+        assert "sets 'colour' in " in answer.fields[1]
         assert "upgrade" in answer.fields[1]
         assert (await peer.call(Opcode.PING)).opcode == Opcode.PONG
         missing = await peer.call(Opcode.DESCRIBE_TOPIC, "/default/newer")

@@ -53,7 +53,7 @@ class QuotaAction(enum.StrEnum):
     DROP_OLDEST = "drop-oldest"
 
 
-class FailurePolicy(msgspec.Struct, frozen=True, gc=False):
+class FailurePolicy(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """When a message that was not acknowledged comes again, how often, and what then."""
 
     ack_timeout_ms: int = 0

@@ -265,10 +265,10 @@ class DispatchShell(RuleBasedStateMachine):
         assert asked is not None
         found = [one for one in self.batches if one[1] > asked.first][:count]
         first, end = found[0][0], found[-1][1]
-        hashes = self.hashes[first:end] if asked.wants_key_hashes else None
+        keys = [b"%d" % one for one in self.hashes[first:end]] if asked.wants_keys else None
         if not self.auto_ack:
             assert first <= asked.first
-        self._tell(ReadCompleted(first, end, (end - first) * MESSAGE_BYTES, hashes))
+        self._tell(ReadCompleted(first, end, (end - first) * MESSAGE_BYTES, keys))
 
     def _find_damage(self, length: int) -> None:
         assert self.reading is not None

@@ -419,6 +419,7 @@ class Broker:
             call_at=self._call_at,
             on_acked=functools.partial(self.acks.add, topic, subscription),
             on_dropped=functools.partial(self._count_dropped, subscription),
+            on_filtered=functools.partial(self._count_filtered, subscription),
             failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
         )
         self.admission.dispatch.attach(topic, subscription)
@@ -430,6 +431,9 @@ class Broker:
     def _count_dropped(self, subscription: Subscription, count: int) -> None:
         subscription.dropped += count
         self.messages_dropped += count
+
+    def _count_filtered(self, subscription: Subscription, count: int) -> None:
+        subscription.filtered += count
 
     def _call_at(self, when_ns: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         delay_s = max(0.0, (when_ns - self.clock.monotonic_ns()) / 1e9)

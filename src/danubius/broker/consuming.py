@@ -8,6 +8,7 @@ from danubius.broker.failing import check_failure
 from danubius.errors import ConsumerReplaced, DanubiusError, InvalidArgument, SubscriptionBusy
 from danubius.model.admin_replies import EventKind
 from danubius.model.ids import parse_name
+from danubius.model.key_filters import check_key_filters
 from danubius.wire.commands import ConsumerActive, ConsumerClosed, Deliver, Subscribe
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class ConsumerHandle:
         "delivered",
         "delivered_bytes",
         "is_active",
+        "key_filters",
         "nacked",
         "name",
         "redelivered",
@@ -63,6 +65,7 @@ class ConsumerHandle:
         self.name = command.consumer
         self.ack_timeout_ns = command.ack_timeout_ms * 1_000_000
         self.skip_damaged = command.skip_damaged
+        self.key_filters = command.key_filters
         self.is_active = True
         self.since_ms = broker.clock.wall_us() // 1000
         self.delivered = 0
@@ -180,6 +183,8 @@ def check_subscribe(command: Subscribe) -> None:
         raise InvalidArgument(
             f"ack timeout is {command.ack_timeout_ms} ms; it must be 0 (none) or more"
         )
+    if command.key_filters:
+        check_key_filters(command.key_filters, command.type)
     if command.failure is not None:
         check_failure(command.failure, command.topic, command.subscription)
 

@@ -39,6 +39,9 @@ class ConsumerOutlet(Protocol):
     @property
     def skip_damaged(self) -> bool: ...
 
+    @property
+    def key_filters(self) -> tuple[str, ...]: ...
+
     def end(self, error: DanubiusError) -> None:
         """The broker ends this consumer; it is already out of the subscription."""
         ...
@@ -179,6 +182,7 @@ class Subscription:
             consumer.outlet,
             consumer.ack_timeout_ns,
             skip_damaged=consumer.skip_damaged,
+            key_filters=consumer.key_filters,
         )
 
     def leave(self, consumer_id: ConsumerId, *, is_clean: bool = False) -> None:

@@ -37,6 +37,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None
     timeout_s: float | None
     as_json: bool
+    key_filters: tuple[str, ...]
 
 
 @click.command(
@@ -45,6 +46,7 @@ Examples:
   danubius consume /default/orders -s billing
   danubius consume /default/orders -s audit --from 2026-01-31T12:00:00 --json
   danubius consume /default/orders -s workers --type shared --count 100
+  danubius consume /default/orders -s regions --type key-shared --key-filter 'eu-*' --key-filter 'uk-*'
 """
 )
 @click.argument("topic", type=topic_name)
@@ -60,6 +62,10 @@ Examples:
     "--from", "start", type=start_position, default="earliest", show_default=True,
     metavar="earliest|latest|OFFSET|ISO-TIME", help="Where a new subscription starts.",
 )  # fmt: skip
+@click.option(
+    "--key-filter", "key_filters", multiple=True, metavar="PATTERN",
+    help="With --type key-shared: take only keys that match; * stands for any characters, ? for one. May be repeated.",
+)  # fmt: skip
 @click.option("--count", type=count_of, metavar="N", help="Stop after N messages.")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
@@ -72,6 +78,7 @@ def consume(
     subscription: str,
     kind: SubscriptionTypeName,
     start: Start,
+    key_filters: tuple[str, ...],
     count: int | None,
     timeout_s: float | None,
     as_json: bool,
@@ -86,7 +93,7 @@ def consume(
         raise click.UsageError("--count must be at least 1")
     wanted = Wanted(
         url=url, topic=topic, subscription=subscription, type=kind, start=start, count=count,
-        timeout_s=timeout_s, as_json=as_json,
+        timeout_s=timeout_s, as_json=as_json, key_filters=key_filters,
     )  # fmt: skip
     try:
         run_async(_consume(wanted))
@@ -108,6 +115,7 @@ async def _consume(wanted: Wanted) -> None:
             start=wanted.start,
             # A consumer that wants few messages must not hold back many from its peers.
             prefetch_messages=min(remaining, 100_000),
+            key_filters=wanted.key_filters,
         ) as consumer,
     ):
         note(f"consuming {wanted.topic} as {wanted.subscription}; Ctrl-C stops")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from danubius.client.options import (
@@ -46,6 +47,7 @@ class ConsumerSettings(TypedDict, total=False):
     ack_timeout: float | timedelta | None
     skip_damaged: bool
     failure: FailurePolicy | None
+    key_filters: Sequence[str]
     chunk_patience: float
 
 

@@ -71,7 +71,7 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from danubius.client.consumer import Consumer
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from danubius.model.policy import FailurePolicy
 
 FAILURE_VERSION: Final = 2
-"""Of the protocol: the first that knows failure policies."""
+"""Of the protocol: the first that knows failure policies and key filters."""
 DEFAULT_URL: Final = "danube://127.0.0.1:6651"
 RETENTION_AGE: Final = timedelta(days=7)
 
@@ -248,6 +248,7 @@ class Client:
         ack_timeout: float | timedelta | None = None,
         skip_damaged: bool = False,
         failure: FailurePolicy | None = None,
+        key_filters: Sequence[str] = (),
         chunk_patience: float = CHUNK_PATIENCE_S,
     ) -> Opening[Consumer]:
         """Open a consumer; creates the subscription if it does not exist.
@@ -266,6 +267,8 @@ class Client:
             skip_damaged: pass over stored ranges that fail their checksum, instead of ending with LedgerDamaged.
             failure: when messages that failed come again, how often, and what then; used if this consumer creates
                 the subscription. None: what the topic's policies say.
+            key_filters: of a "key-shared" consumer: take only keys that match one of these patterns, in which `*`
+                stands for any characters and `?` for one. Keys that nobody takes wait until somebody does.
             chunk_patience: seconds after which the pieces of a message whose last one did not come in time are looked
                 after, and acknowledged if it will never come.
         """
@@ -281,12 +284,10 @@ class Client:
             skip_damaged,
             failure,
             chunk_patience,
+            key_filters,
         )
         options.check()
-        if failure is not None and self._link.protocol_version < FAILURE_VERSION:
-            raise UnsupportedVersion(
-                f"the broker at {self.url} is too old for failure policies: upgrade it, or leave out `failure`"
-            )
+        self._refuse_what_is_too_new(options)
         return Opening(
             lambda: self._open(
                 options.topic,
@@ -341,6 +342,18 @@ class Client:
         if not timeout_ms:
             raise InvalidArgument(f"timeout is {timeout!r}; a transaction needs time, such as 60")
         return Opening(lambda: begin(self._link, timeout_ms))
+
+    def _refuse_what_is_too_new(self, options: ConsumerOptions) -> None:
+        if self._link.protocol_version >= FAILURE_VERSION:
+            return
+        if options.failure is not None:
+            raise UnsupportedVersion(
+                f"the broker at {self.url} is too old for failure policies: upgrade it, or leave out `failure`"
+            )
+        if options.key_filters:
+            raise UnsupportedVersion(
+                f"the broker at {self.url} is too old for key filters: upgrade it, or leave out `key_filters`"
+            )
 
     async def _open(
         self,

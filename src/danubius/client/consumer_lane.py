@@ -41,7 +41,6 @@ from danubius.wire.commands import (
     Deliver,
     Flow,
     Nack,
-    Subscribe,
     Subscribed,
 )
 
@@ -439,17 +438,7 @@ class ConsumerLane(Consumer):
     # ------------------------------------------------------------ the attachment and the session call these
 
     def attach_command(self) -> AnyCommand:
-        options = self._options
-        return Subscribe(
-            options.topic,
-            options.subscription,
-            options.type,
-            options.name,
-            options.start,
-            options.ack_timeout_ms,
-            options.skip_damaged,
-            failure=options.failure,
-        )
+        return self._options.to_command()
 
     def detach_command(self, handle: int) -> AnyCommand:
         return CloseConsumer(handle)

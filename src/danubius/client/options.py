@@ -14,6 +14,7 @@ import msgspec
 from danubius.client.messages import to_time_us
 from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import TopicName, parse_name, parse_topic_name
+from danubius.model.key_filters import check_key_filters
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, FETCH_BYTES_MAX, KIB, MIB
 from danubius.model.policy import FailurePolicy
 from danubius.model.subscription import (
@@ -26,7 +27,7 @@ from danubius.model.subscription import (
 )
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.record.batch import Codec
-from danubius.wire.commands import Access
+from danubius.wire.commands import Access, Subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,13 +125,28 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     skip_damaged: bool
     failure: FailurePolicy | None = None
     chunk_patience_s: float = CHUNK_PATIENCE_S
+    key_filters: Sequence[str] = ()
 
     def check(self) -> None:
         _check_range("chunk_patience", self.chunk_patience_s, 0.001, SECONDS_MAX)
+        check_key_filters(self.key_filters, self.type)
         check_count("prefetch_messages", self.prefetch_messages, 1, 100_000_000)
         check_count("prefetch_bytes", self.prefetch_bytes, 1, 1 << 40)
         if self.failure is not None:
             check_failure(self.failure)
+
+    def to_command(self) -> Subscribe:
+        return Subscribe(
+            self.topic,
+            self.subscription,
+            self.type,
+            self.name,
+            self.start,
+            self.ack_timeout_ms,
+            self.skip_damaged,
+            tuple(self.key_filters),
+            self.failure,
+        )
 
 
 class ReaderOptions(msgspec.Struct, frozen=True):

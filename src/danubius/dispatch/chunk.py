@@ -8,8 +8,9 @@ copied. No frame grows beyond FETCH_BYTES_MAX, unless one batch alone does.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from hashlib import blake2b
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from danubius.errors import DanubiusError
 from danubius.model.limits import FETCH_BYTES_MAX
@@ -17,6 +18,11 @@ from danubius.record.batch import Buffer, RecordBatch, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+KEY_BYTES_MAX: Final = 1024
+"""How much of a key Key-Shared looks at."""
+_DIGEST_BYTES: Final = 32
 
 
 class Chunk(Protocol):
@@ -53,10 +59,10 @@ class ChunkCutter:
         self._ends: list[int] = []
         self._parsed: dict[int, RecordBatch] = {}
 
-    def key_hashes(self) -> list[int]:
-        """The key hash of every record of the chunk."""
+    def keys(self) -> list[bytes]:
+        """The key of every record of the chunk, empty where there is none."""
         self._index()
-        return list(chain.from_iterable(map(self._hashes_of, range(len(self._batches)))))
+        return list(chain.from_iterable(map(self._keys_of, range(len(self._batches)))))
 
     def cut(self, first: int, end: int, offsets: Sequence[int] | None) -> Iterator[Frame]:
         """The frames for the run [first, end), or for single offsets, in order."""
@@ -100,11 +106,14 @@ class ChunkCutter:
             # at them: whole, it shows its consumer what is wrong and stops nobody else.
             return self._batches[at]
 
-    def _hashes_of(self, at: int) -> Sequence[int]:
+    def _keys_of(self, at: int) -> list[bytes]:
         try:
-            return self._parse(at).key_hashes()
+            keys = self._parse(at).key_values()
         except DanubiusError:  # malformed, see above: any consumer will do
-            return bytes(self._ends[at] - self._base_of(at))
+            keys = None
+        if keys is None:
+            return [b""] * (self._ends[at] - self._base_of(at))
+        return keys if max(map(len, keys)) <= KEY_BYTES_MAX else list(map(_shorten, keys))
 
     def _parse(self, at: int) -> RecordBatch:
         batch = self._parsed.get(at)
@@ -128,6 +137,13 @@ class ChunkCutter:
                 self._ends.append(header.base_offset + header.count)
                 at += header.length
         assert self._ends[-1] == self._chunk.end, "the chunk's batches do not fill its range"
+
+
+def _shorten(key: bytes) -> bytes:
+    """Subscriptions remember keys: of a long one its beginning, and what tells it from others."""
+    if len(key) <= KEY_BYTES_MAX:
+        return key
+    return key[: KEY_BYTES_MAX - _DIGEST_BYTES] + blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 def _gather(pieces: Iterator[Frame]) -> Iterator[Frame]:

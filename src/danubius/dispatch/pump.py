@@ -148,6 +148,7 @@ class Pump:
         "_now_ns",
         "_on_acked",
         "_on_dropped",
+        "_on_filtered",
         "_outlets",
         "_skippers",
         "_timer",
@@ -164,6 +165,7 @@ class Pump:
         call_at: Callable[[int, Callable[[], None]], Timer],
         on_acked: Callable[[list[tuple[int, int]]], None],
         on_dropped: Callable[[int], None],
+        on_filtered: Callable[[int], None] | None = None,
         failures: FailureSink | None = None,
     ) -> None:
         self._core = core
@@ -172,6 +174,7 @@ class Pump:
         self._call_at = call_at
         self._on_acked = on_acked
         self._on_dropped = on_dropped
+        self._on_filtered = on_filtered or on_dropped
         self._failures = failures
         self._gate: DispatchGate | None = None
         """None: it delivers as fast as it can."""
@@ -219,6 +222,7 @@ class Pump:
         ack_timeout_ns: int = 0,
         *,
         skip_damaged: bool = False,
+        key_filters: tuple[str, ...] = (),
     ) -> bool:
         """Add a consumer and return whether it is active. Ask `can_join` before.
 
@@ -228,7 +232,7 @@ class Pump:
         if skip_damaged:
             self._skippers.add(consumer_id)
         # Not queued, so that the answer is true even when a callback of ours led here.
-        event = ConsumerJoined(consumer_id, name, ack_timeout_ns)
+        event = ConsumerJoined(consumer_id, name, ack_timeout_ns, key_filters)
         for effect in self._core.handle(event, self._now_ns()):
             self._perform(effect)
         self._run()
@@ -382,8 +386,9 @@ class Pump:
             case ActiveChanged(consumer_id=consumer_id, is_active=is_active):
                 if consumer_id in self._outlets:
                     self._outlets[consumer_id].active_changed(is_active)
-            case Dropped(count=count):
-                self._on_dropped(count)
+            case Dropped(count=count, is_filtered=is_filtered):
+                tell = self._on_filtered if is_filtered else self._on_dropped
+                tell(count)
             case Replaced(consumer_id=consumer_id):
                 self._end(consumer_id, ConsumerReplaced("a consumer of the same name joined"))
             case TimedOut() | Counted() | Condemned() | Blocked() | Discarded():
@@ -423,14 +428,14 @@ class Pump:
             self._on_read_error(answer)
             return
         chunk = ChunkCutter(answer)
-        hashes = chunk.key_hashes() if asked.wants_key_hashes else None
+        keys = chunk.keys() if asked.wants_keys else None
         self._chunk = chunk
         end, size = answer.end, answer.size
         if self._gate is not None and end > asked.first:
             end, size = self._clip(self._gate, max(asked.first, answer.first), answer)
         if self.expiry is not None:
             self._pass_over(self.expiry, answer)
-        self._submit(ReadCompleted(answer.first, end, size, hashes))
+        self._submit(ReadCompleted(answer.first, end, size, keys))
 
     def _pass_over(self, expiry: Expiry, chunk: Chunk) -> None:
         """What has expired counts as acknowledged before anything of the chunk is delivered."""

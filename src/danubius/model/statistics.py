@@ -97,6 +97,8 @@ class SubscriptionStatistics(Figures, frozen=True, gc=False):
     """Messages with consumers now, delivered and not acknowledged."""
     waiting_messages: int = 0
     """Messages that wait to be delivered again now."""
+    unmatched_messages: int = 0
+    """Messages read so far that wait because no attached consumer takes their key."""
     condemned_messages: int = 0
     """Messages that failed too often and are neither moved, dropped nor released yet."""
     delivered_messages: int = 0
@@ -114,7 +116,7 @@ class SubscriptionStatistics(Figures, frozen=True, gc=False):
     expired_messages: int = 0
     """Messages passed over because their time to live was over."""
     filtered_messages: int = 0
-    """Messages passed over because no consumer's key filter wanted them."""
+    """Messages of a non-reliable topic that went by because no consumer's key filter wanted them."""
     dead_lettered_messages: int = 0
     """Messages moved to the dead-letter topic."""
     discarded_messages: int = 0

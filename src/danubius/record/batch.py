@@ -297,7 +297,7 @@ class RecordBatch:
         # Several consumers share a batch: decoding it once is then cheaper than finding single records.
         if len(indexes) * 8 >= len(self):
             self.payloads()
-            self._read_key_values()
+            self.key_values()
         rows = Rows(indexes, self._payloads, self._key_values)
         return self._cut(cut_rows(self.header, self.body, self.columns, rows))
 
@@ -330,14 +330,14 @@ class RecordBatch:
             self._columns = find_columns(self.body, self.header.count, self.header.flags)
         return self._columns
 
-    def _read_key_values(self) -> list[bytes] | None:
-        """Every key, empty where there is none; None without a key column."""
+    def key_values(self) -> list[bytes] | None:
+        """Every key, empty where there is none; None without a key column. The list is kept: do not change it."""
         if self._key_values is None and self.columns.key is not None:
             self._key_values = read_values(self.body, self.columns.key)
         return self._key_values
 
     def _read_keys(self) -> list[bytes | None]:
-        values = self._read_key_values()
+        values = self.key_values()
         if values is None:
             return [None] * len(self)
         at = self.columns.key_validity_at

@@ -30,7 +30,7 @@ def test_a_read_that_ends_when_all_have_left_meets_counts_from_before_a_restart(
     core.handle(CreditGranted(1, 10, 1000), 1)
     assert [type(one) for one in core.poll(1)] == [Read]
     core.handle(ConsumerLeft(1), 1)
-    assert core.handle(ReadCompleted(0, 2, 100, [5, 6]), 1) == []
+    assert core.handle(ReadCompleted(0, 2, 100, [b"5", b"6"]), 1) == []
     core.check()
 
 

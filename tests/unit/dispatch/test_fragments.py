@@ -123,7 +123,7 @@ def test_a_nack_of_many_ranges_that_hold_nothing_is_cheap(kind: SubscriptionType
     core.handle(ConsumerJoined(1, "a"), 0)
     core.handle(CreditGranted(1, MANY, MANY), 0)
     core.poll(0)
-    core.handle(ReadCompleted(0, 100_000, 100_000, [n % 7 for n in range(100_000)]), 0)
+    core.handle(ReadCompleted(0, 100_000, 100_000, [b"%d" % (n % 7) for n in range(100_000)]), 0)
     beyond = [(MANY * n, MANY * (n + 1) - 1) for n in range(1, 50_000)]
     core.handle(Nacked(1, beyond), 0)
     assert core.unacked == 100_000

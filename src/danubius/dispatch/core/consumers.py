@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from danubius.model.key_filters import KeyFilter
+
 
 class Consumer:
     """Invariant: `messages` is never negative; `bytes` may be, by one delivery."""
@@ -12,11 +14,18 @@ class Consumer:
         "bytes",
         "consumer_id",
         "is_writable",
+        "key_filter",
         "messages",
         "name",
     )
 
-    def __init__(self, consumer_id: int, name: str, ack_timeout_ns: int) -> None:
+    def __init__(
+        self,
+        consumer_id: int,
+        name: str,
+        ack_timeout_ns: int,
+        key_filters: tuple[str, ...] = (),
+    ) -> None:
         self.consumer_id = consumer_id
         self.name = name
         self._own_timeout_ns = ack_timeout_ns
@@ -25,6 +34,12 @@ class Consumer:
         self.messages = 0
         self.bytes = 0
         self.is_writable = True
+        self.key_filter = KeyFilter(key_filters) if key_filters else None
+        """Key-Shared: the keys it takes; None for all."""
+
+    @property
+    def key_filters(self) -> tuple[str, ...]:
+        return self.key_filter.globs if self.key_filter is not None else ()
 
     def obey(self, ack_timeout_ns: int) -> None:
         """The failure policy's time-out holds for a consumer that has none of its own."""

@@ -18,7 +18,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     first: int
     end: int
     bytes_max: int
-    wants_key_hashes: bool = False
+    wants_keys: bool = False
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
@@ -67,6 +67,8 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     """Messages of a non-reliable topic went by without being delivered."""
 
     count: int
+    is_filtered: bool = False
+    """Whether because nobody takes their keys, and not because nobody was there or quick enough."""
 
 
 class TimedOut(msgspec.Struct, frozen=True, gc=False):

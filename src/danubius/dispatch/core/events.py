@@ -16,6 +16,8 @@ class ConsumerJoined(msgspec.Struct, frozen=True, gc=False):
     name: str
     ack_timeout_ns: int = 0
     """What it has not acknowledged after this long comes again; 0 for never."""
+    key_filters: tuple[str, ...] = ()
+    """Key-Shared: patterns of the keys it takes; none: all."""
 
 
 class ConsumerLeft(msgspec.Struct, frozen=True, gc=False):
@@ -63,8 +65,8 @@ class ReadCompleted(msgspec.Struct, frozen=True, gc=False):
     first: int
     end: int
     size: int
-    key_hashes: Sequence[int] | None = None
-    """One per record of [first, end), if the read asked for them."""
+    keys: Sequence[bytes] | None = None
+    """One per record of [first, end), empty where there is none, if the read asked for them."""
 
 
 class ReadFailed(msgspec.Struct, frozen=True, gc=False):
@@ -118,3 +120,10 @@ Event = (
     | PolicyChanged
     | Released
 )
+
+
+def without_keys(event: Event) -> Event:
+    """For a story, which must not keep a chunk's worth of keys alive."""
+    if isinstance(event, ReadCompleted) and event.keys is not None:
+        return ReadCompleted(event.first, event.end, event.size)
+    return event

@@ -1,4 +1,4 @@
-"""One key of a Key-Shared subscription with open messages, and what is found out about many of its messages at once."""
+"""One key of a Key-Shared subscription, and what is found out about many of its messages at once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,25 @@ NEVER_NS: Final = 1 << 64
 
 
 class Key:
-    """One key with open messages."""
+    """One key with open messages, or with messages that were passed by."""
 
-    __slots__ = ("condemned", "due_ns", "flying", "held", "holder", "key_hash", "owner")
+    __slots__ = (
+        "condemned",
+        "due_ns",
+        "flying",
+        "held",
+        "holder",
+        "is_seeking",
+        "name",
+        "owner",
+        "passed",
+        "passed_from",
+    )
 
-    def __init__(self, key_hash: int, owner: Consumer) -> None:
-        self.key_hash = key_hash
+    def __init__(self, name: bytes, owner: Consumer | None) -> None:
+        self.name = name
         self.owner = owner
-        """Whom the ring names; out of date only while nobody is there."""
+        """Whom the ring names; None while nobody takes the key."""
         self.holder: int | None = None
         """The consumer that has all the flying messages; None if and only if there are none."""
         self.flying = 0
@@ -36,15 +47,30 @@ class Key:
         """The key waits until then; 0 if it does not."""
         self.condemned = 0
         """How many of the held messages failed too often."""
+        self.passed_from = -1
+        """From here on, none of its messages below the window's `next` is open; -1 if none was passed by."""
+        self.passed = 0
+        """How many were passed by, and not taken since; some may have been acknowledged meanwhile."""
+        self.is_seeking = False
+        """Whether they are being looked for."""
+
+    @property
+    def may_go(self) -> bool:
+        """Whether its owner may be given its next message."""
+        owner = self.owner
+        if owner is None or self.due_ns or self.condemned:
+            return False
+        return self.holder is None or self.holder == owner.consumer_id
 
     def check(self, flying: Mapping[int, int]) -> None:
         """`flying`: the key's messages in flight, each with its consumer."""
-        assert self.held or self.flying, "a key without open messages"
+        assert self.held or self.flying or self.passed_from >= 0, "a key without messages"
         assert sorted(set(self.held)) == list(self.held), "held messages are out of order"
         assert len(flying) == self.flying
         assert (self.holder is None) == (self.flying == 0)
         assert all(one == self.holder for one in flying.values()), "a key flies at two consumers"
         assert not self.due_ns or self.held, "a key waits for nothing"
+        assert self.passed_from >= 0 or not (self.passed or self.is_seeking)
 
 
 def flights_in(flights: Mapping[int, Flight], ranges: list[Range]) -> list[int]:

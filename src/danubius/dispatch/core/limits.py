@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from danubius.model.limits import GIB, KIB, MIB
@@ -17,7 +19,12 @@ class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     keyed_messages_max: int = 200_000
     """Key-Shared remembers every open message by itself, so its window is smaller."""
     held_messages_max: int = 100_000
-    """Key-Shared: messages that wait for their key or its owner while others overtake them."""
+    """Key-Shared: messages that wait for their key or its owner and are remembered, an eighth of it of one key.
+
+    What waits beyond that is read once more when it may go.
+    """
+    keys_behind_max: int = 100_000
+    """Key-Shared: keys with messages that have to be read once more, those that no consumer takes among them."""
     read_bytes_max: int = 4 * MIB
     """The target of one read: large enough to amortise it, small enough to be fair."""
     keyed_read_bytes_max: int = 64 * KIB
@@ -27,3 +34,6 @@ class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     """A read that failed is tried again after a wait that doubles between these."""
     story_events_max: int = 16
     """Events kept for a post-mortem; a broker may have ten thousand subscriptions."""
+
+
+DEFAULT_LIMITS: Final = WindowLimits()

@@ -26,6 +26,7 @@ class Parcel:
         self.offsets: list[int] = []
 
     def deliver(self) -> Deliver:
+        self.offsets.sort()  # in one pass if they rise already, as nearly always
         first, end = self.offsets[0], self.offsets[-1] + 1
         offsets = None if end - first == len(self.offsets) else self.offsets
         return Deliver(self.flight.consumer_id, first, end, offsets, self.flight.attempts)
@@ -45,13 +46,18 @@ class Lane:
 class Load:
     """One pass over one chunk: who still has room, and what everyone gets, in the order given."""
 
-    __slots__ = ("_lanes", "_now_ns", "_parcels", "able")
+    __slots__ = ("_lanes", "_now_ns", "_parcels", "_rooms", "able")
 
-    def __init__(self, consumers: Iterable[Consumer], now_ns: int) -> None:
+    def __init__(self, takers: Iterable[tuple[Consumer, int]], now_ns: int) -> None:
+        """`takers`: who has room, and for how many messages."""
         self._now_ns = now_ns
         self._parcels: dict[int, list[Parcel]] = {}
         self._lanes: list[Lane] = []
-        self.able = {one.consumer_id: one for one in consumers if one.has_room}
+        self._rooms: dict[int, int] = {}
+        self.able: dict[int, Consumer] = {}
+        for one, room in takers:
+            self._rooms[one.consumer_id] = room
+            self.able[one.consumer_id] = one
 
     def add(self, consumer: Consumer, offset: int, attempts: int) -> Flight:
         """Give a message to a consumer with room, behind what it has been given before."""
@@ -65,7 +71,7 @@ class Load:
         lanes: dict[int, Lane] = {}
         for consumer_id, one in self.able.items():
             flight = Flight(consumer_id, 0, one.due_ns(self._now_ns))
-            lanes[consumer_id] = Lane(flight, one.messages)
+            lanes[consumer_id] = Lane(flight, self._rooms[consumer_id])
         self._lanes = list(lanes.values())
         return lanes
 
@@ -91,5 +97,6 @@ class Load:
 
     def _charge(self, consumer: Consumer, messages: int) -> None:
         consumer.messages -= messages
-        if not consumer.messages:
+        self._rooms[consumer.consumer_id] -= messages
+        if not self._rooms[consumer.consumer_id]:
             del self.able[consumer.consumer_id]

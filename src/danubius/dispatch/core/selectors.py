@@ -1,4 +1,4 @@
-"""Who may join a subscription, who is active, and how a run is split: the four types in one place.
+"""Who may join a subscription, who is active, and how a run is split, for the types that deal in runs.
 
 Selectors keep order and policy. They never touch offsets, cursors or time.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from danubius.dispatch.core.key_ring import KeyRing
 from danubius.model.subscription import SubscriptionType
 
 if TYPE_CHECKING:
@@ -150,39 +149,6 @@ class SharedSelector:
             return []
         self._start = (self._start + 1) % len(self._consumers)
         return self._consumers[self._start :] + self._consumers[: self._start]
-
-
-class KeySelector:
-    """Key-Shared: the ring says who owns a key; a run is never split, each record goes its way."""
-
-    __slots__ = ("_consumers", "_ring")
-
-    def __init__(self) -> None:
-        self._consumers: list[Consumer] = []
-        self._ring: KeyRing[Consumer] = KeyRing()
-
-    def can_join(self, name: str) -> bool:
-        del name  # everybody may
-        return True
-
-    def join(self, consumer: Consumer) -> Consumer | None:
-        is_taken = any(one.name == consumer.name for one in self._consumers)
-        # A lone name is its own seed, so that a consumer that comes back gets its keys back.
-        seed = f"{consumer.name}/{consumer.consumer_id}" if is_taken else consumer.name
-        self._consumers.append(consumer)
-        self._ring.add(consumer.consumer_id, consumer, seed)
-        return None
-
-    def leave(self, consumer: Consumer) -> Consumer | None:
-        self._consumers.remove(consumer)
-        self._ring.remove(consumer.consumer_id)
-        return None
-
-    def active(self) -> Sequence[Consumer]:
-        return self._consumers
-
-    def owner_of(self, key_hash: int) -> Consumer:
-        return self._ring.owner_of(key_hash)
 
 
 def run_selector(kind: SubscriptionType) -> RunSelector:

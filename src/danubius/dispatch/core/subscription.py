@@ -46,10 +46,12 @@ from danubius.dispatch.core.events import (
     Released,
     Ticked,
     WritableChanged,
+    without_keys,
 )
+from danubius.dispatch.core.key_selector import KeySelector
 from danubius.dispatch.core.keyed_window import KeyedWindow
-from danubius.dispatch.core.limits import WindowLimits
-from danubius.dispatch.core.selectors import KeySelector, Selector, run_selector
+from danubius.dispatch.core.limits import DEFAULT_LIMITS, WindowLimits
+from danubius.dispatch.core.selectors import Selector, run_selector
 from danubius.dispatch.core.window import Chunk, RunWindow, Window
 from danubius.model.policy import Exhausted
 from danubius.model.subscription import SubscriptionType
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
     from danubius.ack.core.failure import FailureRule
     from danubius.ack.core.ranges import Range, Segment
 
-DEFAULT_LIMITS: Final = WindowLimits()
 LOST: Final = "its consumer was lost before it acknowledged the message"
 CHANGED: Final = "it had failed more often than the failure policy allows from now on"
 LATE: Final = "it was not acknowledged in time"
@@ -78,6 +79,7 @@ class SubscriptionCore:
         "_cursor",
         "_end",
         "_failures",
+        "_keyed",
         "_kind",
         "_limits",
         "_message_bytes",
@@ -115,13 +117,12 @@ class SubscriptionCore:
         self._consumers: dict[int, Consumer] = {}
         self._selector: Selector
         self._window: Window
-        self._runs: RunWindow | None = None
-        """The window, of a type that deals in runs."""
+        self._keyed: KeyedWindow | None = None  # the window, if the type deals in keys,
+        self._runs: RunWindow | None = None  # or in runs
         if kind is SubscriptionType.KEY_SHARED:
             keys = KeySelector()
             self._selector = keys
-            held_max = limits.held_messages_max
-            self._window = KeyedWindow(cursor, keys, auto_ack=auto_ack, held_max=held_max)
+            self._window = self._keyed = KeyedWindow(cursor, keys, limits, auto_ack=auto_ack)
             self._open_max = min(limits.keyed_messages_max, limits.unacked_messages_max)
             self._read_max = min(limits.keyed_read_bytes_max, limits.read_bytes_max)
         else:
@@ -174,6 +175,11 @@ class SubscriptionCore:
     def waiting(self) -> int:
         """Messages that were delivered, or taken for a key, and wait to go out."""
         return self._window.open_messages - self._window.in_flight
+
+    @property
+    def unmatched(self) -> int:
+        """Messages that wait for a consumer that takes their key; not for hot paths."""
+        return self._keyed.unmatched if self._keyed is not None else 0
 
     def unacked_of(self, consumer_id: int) -> int:
         """Messages that one consumer has; not for hot paths."""
@@ -228,7 +234,7 @@ class SubscriptionCore:
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """Take an event, return what it leads to. Ask `poll` once no event is left."""
         effects = self._handle(event, now_ns)
-        self.story.append((now_ns, _without_hashes(event), effects))
+        self.story.append((now_ns, without_keys(event), effects))
         return effects
 
     def offer(self, first: int, end: int, size: int, now_ns: int) -> Deliver | None:
@@ -324,7 +330,7 @@ class SubscriptionCore:
 
     def _on_joined(self, event: ConsumerJoined) -> list[Effect]:
         assert event.consumer_id not in self._consumers, "a consumer joins once"
-        consumer = Consumer(event.consumer_id, event.name, event.ack_timeout_ns)
+        consumer = Consumer(event.consumer_id, event.name, event.ack_timeout_ns, event.key_filters)
         consumer.obey(self._rule.ack_timeout_ns)
         replaced = self._selector.join(consumer)
         effects: list[Effect] = []
@@ -421,8 +427,7 @@ class SubscriptionCore:
             messages = min(wanted.messages, sum(one.messages for one in able))
             messages = messages if budget is None else min(messages, budget)
             bytes_max = min(bytes_max, messages * self._message_bytes)
-        wants_hashes = wanted.is_new and self._kind is SubscriptionType.KEY_SHARED
-        return Read(wanted.first, wanted.end, bytes_max, wants_hashes)
+        return Read(wanted.first, wanted.end, bytes_max, wanted.is_new and self._keyed is not None)
 
     @property
     def _may_open(self) -> bool:
@@ -453,9 +458,12 @@ class SubscriptionCore:
         before = self._window.open_messages
         # The byte bound may have been reached during the read; what comes again may still go.
         open_max = self._open_max if self._may_open else before
-        chunk = Chunk(event.first, event.end, event.key_hashes)
+        chunk = Chunk(event.first, event.end, event.keys)
         deliveries = self._window.take(chunk, now_ns, open_max=open_max)
         self._open_bytes += (self._window.open_messages - before) * self._message_bytes
+        if self._keyed is not None and (count := self._keyed.take_dropped()):
+            self.dropped += count
+            return [*deliveries, Dropped(count, is_filtered=True)]
         return [*deliveries, *self._judge()] if self._window.fresh else deliveries
 
     def _on_read_failed(self, now_ns: int) -> None:
@@ -490,10 +498,3 @@ class SubscriptionCore:
         self._window.forget(acked)
         if self._window.open_messages < before:
             self._open_bytes = self._open_bytes * self._window.open_messages // before
-
-
-def _without_hashes(event: Event) -> Event:
-    """A story must not keep a chunk's worth of hashes alive."""
-    if isinstance(event, ReadCompleted) and event.key_hashes is not None:
-        return ReadCompleted(event.first, event.end, event.size)
-    return event

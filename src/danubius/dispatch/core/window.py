@@ -43,7 +43,8 @@ class Chunk(NamedTuple):
 
     first: int
     end: int
-    key_hashes: Sequence[int] | None
+    keys: Sequence[bytes] | None
+    """The key of each record, empty where there is none; None if nobody asked."""
 
 
 class Window(Protocol):

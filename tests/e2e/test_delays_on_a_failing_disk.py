@@ -1,0 +1,77 @@
+"""Delayed messages whose time comes while the disk takes nothing: each comes once, when it can."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import danubius
+from danubius.model.policy import Policies
+from danubius.model.topic import TopicSpec
+from e2e.traffic import eventually, nothing_comes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
+
+
+@contextmanager
+def failing_writes(broker: BrokerProcess) -> Generator[None]:
+    """Let the kernel refuse every write of the broker beyond the first bytes of any file."""
+    _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (4_096, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+async def test_a_release_waits_for_the_disk(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    topic = "/default/later"
+    async with (
+        danubius.connect(broker.url) as client,
+        client.producer(topic) as producer,
+        client.consumer(topic, subscription="s", start="earliest") as consumer,
+    ):
+        sent = {b"%d" % number for number in range(20)}
+        await producer.send_many([bytes(1000)] * 20)
+        await producer.send_many(sorted(sent), deliver_after=2)
+        with failing_writes(broker):
+            await eventually(
+                lambda: "delayed messages wait on" in broker.log(), "a release that failed"
+            )
+        came: list[bytes] = []
+        while len(came) < 40:
+            message = await consumer.receive(timeout=60)
+            came.append(message.payload)
+            await consumer.ack(message)
+        assert sorted(payload for payload in came if payload != bytes(1000)) == sorted(sent)
+        await nothing_comes(consumer)
+
+
+async def test_a_rate_slows_down_what_is_scheduled_and_loses_nothing(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        spec = TopicSpec(policies=Policies(publish_messages_per_s=200))
+        await client.admin.create_topic(topic, spec)
+        async with (
+            client.producer(topic, batch_records=10) as producer,
+            client.consumer(topic, subscription="s", start="earliest") as consumer,
+        ):
+            began = asyncio.get_running_loop().time()
+            sent = [b"%d" % number for number in range(500)]
+            await producer.send_many(sent, deliver_after=0.5)
+            took_s = asyncio.get_running_loop().time() - began
+            assert took_s > 0.5, "500 messages at 200 a second, with a burst of one second"
+            came: list[bytes] = []
+            while len(came) < 500:
+                batch = await consumer.receive_batch(timeout=60)
+                came += batch.payloads
+                await consumer.ack(batch)
+            assert sorted(came) == sorted(sent)

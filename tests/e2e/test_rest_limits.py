@@ -15,7 +15,7 @@ import pytest
 
 from danubius.edge.rest.bounds import BINARY_BODY_BYTES_MAX, MESSAGES_BODY_BYTES_MAX, SESSIONS_MAX
 from e2e.rest_client import Rest
-from e2e.traffic import bystander, eventually
+from e2e.traffic import bystander
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -64,33 +64,6 @@ async def test_an_endless_body_is_not_read_for_ever(broker: BrokerProcess, topic
         assert await asyncio.to_thread(send_for_ever) < 1 << 30
 
 
-async def test_who_never_gets_to_a_request_is_cut_off(broker: BrokerProcess) -> None:
-    """One says nothing, one says half, one comes to it by and by; all hear the end."""
-
-    async def drip(writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while not writer.is_closing():
-                writer.write(b"x")
-                await writer.drain()
-                await asyncio.sleep(0.5)
-
-    async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
-        for begin in (b"", b"GET /api HTTP/1.1\r\nhost:", b"GET /api HTTP/1.1\r\nx: "):
-            reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
-            writer.write(begin)
-            if begin.endswith(b"x: "):
-                tasks.create_task(drip(writer))
-            tasks.create_task(_hear_the_end(reader, writer))
-
-
-async def _hear_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        assert await reader.read() == b""
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-
-
 async def test_a_page_of_another_site_changes_nothing(broker: BrokerProcess, topic: str) -> None:
     async with Rest(broker) as rest:
         headers = {"origin": "https://example.com"}
@@ -99,34 +72,6 @@ async def test_a_page_of_another_site_changes_nothing(broker: BrokerProcess, top
         await rest.get(rest.path(topic), 404)
         own = {"origin": broker.http_url}
         assert (await rest.http.put(rest.path(topic), json={}, headers=own)).status_code == 201
-
-
-async def test_an_answer_that_nobody_reads_is_dropped(
-    start_broker: StartBroker, topic: str
-) -> None:
-    broker = start_broker()
-    async with Rest(broker) as rest, bystander(broker.url, topic) as other:
-        for _ in range(8):
-            await rest.publish(topic, *["x" * 50_000] * 40)
-        before = broker.rss_bytes()
-        lazy: list[socket.socket] = []
-        try:
-            for _ in range(10):
-                one = socket.create_connection(("127.0.0.1", broker.http_port))
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-                lazy.append(one)
-                path = rest.path(topic, "messages")
-                accept = "accept: application/vnd.danubius.batches"
-                one.sendall(f"GET {path}?start=0 HTTP/1.1\r\nhost: x\r\n{accept}\r\n\r\n".encode())
-            await eventually(
-                lambda: broker.log().count("slow reader cut off") == 10, "all are", within_s=90.0
-            )
-            await other.check()
-            assert broker.rss_bytes() - before < 200 << 20
-            assert "ERROR" not in broker.log()
-        finally:
-            for one in lazy:
-                one.close()
 
 
 async def test_headers_are_bounded(broker: BrokerProcess) -> None:

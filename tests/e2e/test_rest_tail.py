@@ -12,7 +12,6 @@ import httpx
 
 from danubius.edge.rest.bounds import TAILS_MAX
 from e2e.rest_client import Rest
-from e2e.traffic import bystander, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -100,29 +99,6 @@ async def test_a_long_history_comes_in_order(broker: BrokerProcess, topic: str) 
             if event.get("event") == "message"
         ]
     assert seen == list(range(count))
-
-
-async def test_a_reader_that_does_not_read_is_cut_off(
-    start_broker: StartBroker, topic: str
-) -> None:
-    """It holds a few hundred KiB until then; nobody else notices."""
-    broker = start_broker()
-    async with Rest(broker) as rest, bystander(broker.url, topic) as other:
-        for _ in range(16):
-            await rest.publish(topic, *["x" * 50_000] * 40)
-        before = broker.rss_bytes()
-        lazy = socket.create_connection(("127.0.0.1", broker.http_port))
-        try:
-            request = f"GET {rest.path(topic, 'tail')}?start=0 HTTP/1.1\r\nhost: x\r\n\r\n"
-            lazy.sendall(request.encode())
-            await eventually(
-                lambda: "slow reader cut off" in broker.log(), "it is cut off", within_s=60.0
-            )
-            await other.check(20)
-            assert broker.rss_bytes() - before < 64 << 20
-            assert "ERROR" not in broker.log()
-        finally:
-            lazy.close()
 
 
 async def test_streams_are_bounded(start_broker: StartBroker, topic: str) -> None:

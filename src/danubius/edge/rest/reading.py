@@ -30,7 +30,10 @@ BATCHES: Final = "application/vnd.danubius.batches"
 """Record batches, one after the other, as docs/internals/record-batch.md describes them."""
 _START: Final = msgspec.Meta(
     description="`earliest`, `latest`, an offset, or a time as in 2026-01-31T12:00:00Z",
-    extra_json_schema={"examples": ["earliest"]},
+    extra_json_schema={
+        "examples": ["earliest", "17", "2026-01-31T12:00:00Z"],
+        "pattern": r"^(earliest|latest|[0-9]{1,19}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+)$",
+    },
 )
 Start = Annotated[str, _START]
 Wait = Annotated[int, msgspec.Meta(ge=0, le=WAIT_MS_MAX)]

@@ -1,0 +1,83 @@
+"""Peers of the HTTP port that take their time: each is cut off, costs little until then, and slows nobody down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from danubius.edge.rest.bounds import SEND_S
+from e2e.rest_client import Rest
+from e2e.traffic import bystander, eventually
+
+if TYPE_CHECKING:
+    from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
+
+SEND_BUFFER_MAX: Final = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
+ANSWERS: Final = 8
+STREAMS: Final = 4
+
+
+def ask(broker: BrokerProcess, path: str, accept: str) -> socket.socket:
+    """Send a request and never read."""
+    lazy = socket.create_connection(("127.0.0.1", broker.http_port))
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    lazy.sendall(f"GET {path}?start=0 HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\n\r\n".encode())
+    return lazy
+
+
+@pytest.mark.skipif(SEND_BUFFER_MAX > 6 << 20, reason="the kernel would take a whole answer")
+async def test_who_does_not_read_is_cut_off(start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker()
+    async with Rest(broker) as rest, bystander(broker.url, topic) as other:
+        for _ in range(16):
+            await rest.publish(topic, *["x" * 50_000] * 40)
+        before = broker.rss_bytes()
+        lazy = [
+            ask(broker, rest.path(topic, "messages"), "application/vnd.danubius.batches")
+            for _ in range(ANSWERS)
+        ]
+        lazy += [ask(broker, rest.path(topic, "tail"), "text/event-stream") for _ in range(STREAMS)]
+        try:
+            await other.check(20)
+            await eventually(
+                lambda: broker.log().count("slow reader cut off") == ANSWERS + STREAMS,
+                "all are cut off",
+                within_s=9 * SEND_S,
+            )
+            assert broker.rss_bytes() - before < 200 << 20
+            assert "ERROR" not in broker.log()
+        finally:
+            for one in lazy:
+                one.close()
+
+
+async def test_who_never_gets_to_a_request_is_cut_off(broker: BrokerProcess) -> None:
+    """One says nothing, one says half, one comes to it by and by; all hear the end."""
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while not writer.is_closing():
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.5)
+
+    async def hear_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
+        for begin in (b"", b"GET /api HTTP/1.1\r\nhost:", b"GET /api HTTP/1.1\r\nx: "):
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
+            writer.write(begin)
+            if begin.endswith(b"x: "):
+                tasks.create_task(drip(writer))
+            tasks.create_task(hear_the_end(reader, writer))

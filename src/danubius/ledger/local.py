@@ -244,6 +244,7 @@ class LocalLedgerStore:
     def seal(self, ref: LedgerRef) -> None:
         self._own.pop(ref, None)
         self._close(ref)
+        self._pool.join_later(ref)
 
     def tidy(self) -> None:
         self._pool.tidy()
@@ -260,6 +261,7 @@ class LocalLedgerStore:
             self._pool.extents.cut(ref, meta.data_bytes)
             if ref in own:
                 self._settle_own(ref, meta.epoch)
+            self._pool.join_later(ref)
 
     def _settle_own(self, ref: LedgerRef, epoch: int) -> None:
         """A ledger in the pool may go on in a file of its own, or there is one of the same name that is not its."""

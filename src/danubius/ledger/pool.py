@@ -18,10 +18,11 @@ import contextlib
 import logging
 import re
 import secrets
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, StorageFailed
-from danubius.ledger.core.extents import POSITION_MAX, Extent, ExtentMap
+from danubius.ledger.core.extents import POSITION_MAX, Entry, Extent, ExtentMap
 from danubius.ledger.core.pool_format import (
     FOOTER_ROW_BYTES,
     FRAME_HEADER_BYTES,
@@ -56,6 +57,9 @@ SMALL_FILES: Final = 4
 """So many finished files of less than that are merged: every start of a broker may leave one."""
 STEP_BYTES: Final = 4 * MIB
 """What one step of tidying moves; it reads sixteen times as much at most."""
+SCATTERED_PIECES: Final = 4
+"""A ledger in so many pieces is copied into one when it is sealed: each costs memory, and a start time."""
+STEP_LEDGERS: Final = 16
 _NAME: Final = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{8})\.pool")
 _PADDING: Final = [bytes(count) for count in range(8)]
 
@@ -79,6 +83,14 @@ class _Move(NamedTuple):
 
     ref: LedgerRef
     old: Extent
+    new: Extent
+
+
+class _Join(NamedTuple):
+    """A copy of all that the pool has of a ledger, in one piece, that will count once it is synced."""
+
+    ref: LedgerRef
+    before: Entry
     new: Extent
 
 
@@ -106,6 +118,9 @@ class LedgerPool:
         self._unsynced: dict[int, PoolFile] = {}
         self._has_unsynced_names = False
         self._moves: list[_Move] = []
+        self._joins: list[_Join] = []
+        self._scattered: deque[LedgerRef] = deque()
+        """Ledgers that are complete and lie in many pieces."""
         self._victim: list[tuple[LedgerRef, Extent]] = []
         """What is left to be moved out of a file, last first."""
         self._is_tidying_hard = False
@@ -246,12 +261,20 @@ class LedgerPool:
         moves, self._moves = self._moves, []
         for move in moves:
             self.extents.move(move.ref, move.old, move.new)
+        joins, self._joins = self._joins, []
+        for ref, before, new in joins:
+            if self.extents.get(ref) == before:
+                self.extents.put(ref, before.epoch, new)
+            else:
+                self._scattered.append(ref)
 
     def sync_failed(self) -> None:
         """What was written since the last good sync may be lost, though it can still be read."""
         self._moves.clear()
+        self._joins.clear()
         self._victim.clear()
-        self._active = None
+        if self._active is not None and self._active.key in self._unsynced:
+            self._active = None
         for file in self._unsynced.values():
             file.rows = None
             self._close(file)
@@ -321,7 +344,7 @@ class LedgerPool:
 
     def tidy(self) -> None:
         """One bounded step towards less wasted space. Raises only if what was moved cannot be synced."""
-        if self._moves:
+        if self._moves or self._joins:
             self.sync()
         try:
             self._tidy()
@@ -343,6 +366,8 @@ class LedgerPool:
             self._choose_victim()
         if self._victim:
             self._move_some()
+        if self._scattered:
+            self._join_some()
 
     def _remove_dead(self) -> None:
         for file in list(self._known.values()):
@@ -437,3 +462,32 @@ class LedgerPool:
             for piece, old, new in zip(pieces, olds, news, strict=True):
                 self._moves.append(_Move(piece.ref, old, new))
         return sum(piece.size for piece in pieces)
+
+    def join_later(self, ref: LedgerRef) -> None:
+        """Nothing more will be written to a ledger: when there is time, its pieces are put together."""
+        entry = self.extents.get(ref)
+        if entry is not None and len(entry) >= SCATTERED_PIECES:
+            self._scattered.append(ref)
+
+    def _join_some(self) -> None:
+        pieces: list[Piece] = []
+        entries: list[Entry] = []
+        size = 0
+        while self._scattered and len(pieces) < STEP_LEDGERS and size < STEP_BYTES:
+            ref = self._scattered.popleft()
+            entry = self.extents.get(ref)
+            if entry is None or len(entry) == 1 or not entry.is_contiguous:
+                continue
+            start = entry.extents[0].position
+            data = self.read(ref, start, entry.end - start, _read_nothing)
+            size += len(data)
+            crc = crc32c(data)
+            pieces.append(Piece(ref, entry.epoch, start, [data], len(data), moved_crc=crc))
+            entries.append(entry)
+        if pieces:
+            for piece, entry, new in zip(pieces, entries, self._write(pieces), strict=True):
+                self._joins.append(_Join(piece.ref, entry, new))
+
+
+def _read_nothing(_at: int, _count: int) -> bytes:
+    return b""

@@ -394,6 +394,37 @@ def test_a_wasteful_file_is_compacted(files: SimFiles) -> None:
     check(open_store(files), kept)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_complete_ledger_is_put_together(files: SimFiles, is_restarted: bool) -> None:
+    """By the process that sealed it, or by the next."""
+    store = open_store(files)
+    refs = [LedgerRef(number, 0) for number in range(40)]
+    written = {ref: encode_header(header_of(ref)) for ref in refs}
+    for ref in refs:
+        store.create(ref, header_of(ref))
+        for number in range(10):
+            store.append(ref, len(written[ref]), [content(number, 80)])
+            written[ref] += content(number, 80)
+    store.sync(refs)
+    if is_restarted:
+        files.kill()
+        store = open_store(files)
+        store.recover({ref: meta(ref, len(written[ref])) for ref in refs})
+    else:
+        for ref in refs:
+            store.seal(ref)
+    tidy_all(store)
+    for _ in range(2):
+        for ref in refs:
+            entry = store._pool.extents.get(ref)
+            assert entry is not None
+            assert len(entry) == 1
+            assert store.read(ref, 0, 9999) == written[ref]
+        store._pool.extents.check()
+        files.crash()
+        store = open_store(files)
+
+
 def test_the_small_files_of_many_starts_are_merged(files: SimFiles) -> None:
     refs: list[LedgerRef] = []
     for number in range(20):

@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -58,6 +59,11 @@ class Entry:
     def extents(self) -> list[Extent]:
         rows = memoryview(self._packed)[_EPOCH.size :]
         return [Extent(*row) for row in _ROW.iter_unpack(rows)]
+
+    @property
+    def is_contiguous(self) -> bool:
+        extents = self.extents
+        return all(a.end == b.position for a, b in itertools.pairwise(extents))
 
     def __len__(self) -> int:
         return (len(self._packed) - _EPOCH.size) // _ROW.size

@@ -23,7 +23,7 @@ FAILURE = {"delay_ms": 1000, "colour": "blue"}
     [
         (Opcode.CREATE_TOPIC, ("/default/newer", SPEC, False)),
         (Opcode.OPEN_PRODUCER, ("/default/newer", "p", SPEC)),
-        (Opcode.SUBSCRIBE, ("/default/newer", "s", "shared", "c", EARLIEST, 0, False, [], FAILURE)),
+        (Opcode.SUBSCRIBE, ("/default/newer", "s", "shared", "c", EARLIEST, 0, False, (), FAILURE)),
     ],
 )
 async def test_an_unknown_setting_is_answered(

@@ -119,6 +119,8 @@ class Endpoint:
         body: bytes,
     ) -> Any:
         """The request; InvalidArgument says what is wrong with it."""
+        if self.binary is not None:
+            self._refuse_binary_headers(headers)
         found = self._read_path(path)
         found |= msgspec.structs.asdict(_convert(query, self.in_query, "query"))
         if self.headers:
@@ -145,6 +147,14 @@ class Endpoint:
         }
         topic: str = self._read_path(path)["topic"]
         return self.binary.build(topic, _convert(given, kind, "headers"), body)
+
+    def _refuse_binary_headers(self, headers: Mapping[str, str]) -> None:
+        assert self.binary is not None
+        for field in self.binary.headers.__struct_fields__:
+            if binary_header(field) in headers:
+                raise InvalidArgument(
+                    f"the header {binary_header(field)} goes with application/octet-stream; say it in the JSON body"
+                )
 
     def _read_path(self, path: Mapping[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.structs.asdict(_convert(path, self.in_path, "path"))

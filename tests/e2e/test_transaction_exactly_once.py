@@ -76,8 +76,10 @@ async def work_for_ever(url: str, seed: int) -> None:
     while True:
         try:
             await work(url, seed)
-        except danubius.BrokerUnavailable:
-            await asyncio.sleep(0.05)  # it was started while the broker is down
+        except danubius.DanubiusError as error:
+            if not error.is_retryable:
+                raise
+            await asyncio.sleep(0.05)  # the broker is down, or too busy to answer in time
 
 
 if __name__ == "__main__":

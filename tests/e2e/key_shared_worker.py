@@ -25,7 +25,7 @@ async def work(
     """Consume until told to stop; leaves some messages unacknowledged now and then, for others to get."""
     dice = random.Random(seed)
     async with (
-        danubius.connect(url) as client,
+        danubius.connect(url, connect_timeout=60, request_timeout=60) as client,
         client.consumer(
             topic,
             subscription="s",

@@ -193,7 +193,7 @@ async def test_no_key_out_of_order_lost_or_stuck(
     dice = random.Random(seed)
     broker = start_broker()
     began = time.monotonic()
-    async with danubius.connect(broker.url) as client:
+    async with danubius.connect(broker.url, request_timeout=60) as client:
         await client.create_topic(topic)
         await client.admin.create_subscription(topic, "s", type="key-shared", start="earliest")
         async with asyncio.TaskGroup() as group:

@@ -119,12 +119,14 @@ class Cursor:
             raise DataDirectoryDamaged("a stored cursor has the wrong length")
         cursor = cls(numbers[0])
         at = cursor.floor
+        ranges: list[Range] = []
         for distance, length in zip(numbers[2::2], numbers[3::2], strict=True):
             if distance == 0 or length == 0:
                 raise DataDirectoryDamaged("a stored cursor has an empty or touching range")
             at += distance
-            cursor.above.add(at, at + length)
+            ranges.append((at, at + length))
             at += length
+        cursor.above.add_all(ranges)
         return cursor
 
     def check(self) -> None:

@@ -87,10 +87,14 @@ class RangeSet:
             for first, end in ranges:
                 self.add(first, end)
             return
-        merged = merge_ranges([*self, *ranges])
-        self._firsts = [first for first, _ in merged]
-        self._ends = [end for _, end in merged]
-        self.count = sum(self._ends) - sum(self._firsts)
+        # Only what they touch or lie between is looked at: a set may have very many ranges.
+        low = bisect_left(self._ends, min(first for first, _ in ranges))
+        high = bisect_right(self._firsts, max(end for _, end in ranges))
+        firsts, ends = self._firsts[low:high], self._ends[low:high]
+        merged = merge_ranges([*zip(firsts, ends, strict=True), *ranges])
+        self._firsts[low:high] = [first for first, _ in merged]
+        self._ends[low:high] = [end for _, end in merged]
+        self.count += sum(end - first for first, end in merged) - sum(ends) + sum(firsts)
 
     def remove(self, first: int, end: int) -> None:
         if first >= end:

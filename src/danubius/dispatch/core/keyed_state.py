@@ -75,7 +75,7 @@ class KeyedState:
         self._open_max = open_max
         self._share = 0
         """How many messages one consumer may have, so that the others have room in any case."""
-        self._gaps_max = limits.unacked_messages_max
+        self._gaps_max = open_max
         self._stragglers_max = limits.keys_behind_max
         self._next = cursor.floor
         self._turn = 0

@@ -112,7 +112,7 @@ class KeySharedMachine(DispatchMachine):
 @pytest.mark.parametrize("auto_ack", [False, True])
 def test_any_order_of_events_with_filters(auto_ack: bool) -> None:
     machine = type("Machine", (KeySharedMachine,), {"auto_ack": auto_ack})
-    examples = 60 if auto_ack else 300
+    examples = 40 if auto_ack else 150
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples, stateful_step_count=50, deadline=None)
     )

@@ -325,19 +325,20 @@ class LedgerPool:
                 log.warning("pool file header is damaged", extra={"path": str(file.path)})
             frames = read_footer(read, file.size, file.salt)
             if frames is None:
-                frames = list(scan_frames(read, file.size, file.salt))
                 file.rows = bytearray()
-                if any(frame.moved_crc is not None for frame in frames):
-                    # They take the place of what will be removed, and the process that moved them may have died
-                    # before it synced them.
-                    handle.datasync()
-                    self._sync_names()
+                frames = scan_frames(read, file.size, file.salt)
             for frame in frames:
+                ref = LedgerRef(frame.topic_id, frame.ledger_id)
+                extent = Extent(frame.position, frame.length, file.key, frame.offset)
                 if file.rows is not None:
+                    if frame.moved_crc is not None and self.extents.covers(
+                        ref, frame.epoch, extent
+                    ):
+                        # Nobody knows whether this copy was synced, and a sync that failed cannot be made good: the
+                        # original counts. Where that is gone, the copy was synced before it went.
+                        continue
                     file.rows += encode_row(frame)
                 if frame.length and frame.position + frame.length <= POSITION_MAX:
-                    ref = LedgerRef(frame.topic_id, frame.ledger_id)
-                    extent = Extent(frame.position, frame.length, file.key, frame.offset)
                     self.extents.put(ref, frame.epoch, extent, is_first=frame.is_first)
 
     # ------------------------------------------------------------ space

@@ -122,3 +122,15 @@ def test_a_move_of_what_has_changed_is_refused() -> None:
     extents.cut(A, 5)
     assert not extents.move(A, old, old._replace(file=2))
     assert extents.live_bytes.keys() == {1}
+
+
+def test_what_covers_a_piece_may_lie_in_several_places() -> None:
+    extents = ExtentMap()
+    extents.put(A, 5, Extent(0, 10, 1, 100))
+    extents.put(A, 5, Extent(10, 10, 2, 100))
+    assert extents.covers(A, 5, Extent(0, 20, 3, 0))
+    assert extents.covers(A, 5, Extent(5, 10, 3, 0))
+    assert not extents.covers(A, 5, Extent(5, 16, 3, 0))
+    assert not extents.covers(A, 6, Extent(0, 10, 3, 0))
+    extents.put(A, 5, Extent(30, 10, 2, 200))
+    assert not extents.covers(A, 5, Extent(15, 20, 3, 0))

@@ -116,6 +116,17 @@ class ExtentMap:
             self._store(ref, packed + _ROW.pack(*extent))
         self._count(extent, 1)
 
+    def covers(self, ref: LedgerRef, epoch: int, extent: Extent) -> bool:
+        """Whether all of these positions of a ledger lie somewhere."""
+        entry = self.get(ref)
+        if entry is None or entry.epoch != epoch:
+            return False
+        at = extent.position
+        for known in entry.extents:
+            if known.position <= at < known.end:
+                at = known.end
+        return at >= extent.end
+
     def move(self, ref: LedgerRef, old: Extent, new: Extent) -> bool:
         """Let an extent lie elsewhere, if it is still as it was."""
         entry = self.get(ref)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from danubius.app.collector import INTERVAL_MS, Collector
 from danubius.app.reload import Reload
 from danubius.app.standalone import Standalone
 from danubius.errors import DanubiusError
@@ -17,9 +17,6 @@ from danubius.runtime.logs import set_up_logging
 if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
     from danubius.app.settings import Loaded, Sources
-
-GC_THRESHOLDS: Final = (10_000, 100, 100)
-"""The first is how many new objects are looked at in one go, which everybody waits for: a few milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +96,9 @@ async def _serve(
     if sources is not None and loaded is not None and sources.config is not None:
         reload = Reload(standalone.broker, sources, loaded)
         loop.add_signal_handler(signal.SIGHUP, reload.reload)
-    # What recovery built lives long; the collector need not walk it again and again. Nearly everything else dies by
-    # its reference count, so looking for cycles seldom is enough.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collector = Collector(lambda: len(standalone.broker.topics_by_id))
+    collector.start()
+    standalone.broker.ticks.add(INTERVAL_MS, collector.tick)
     sys.stdout.write(
         f"danubius ready: {standalone.url}  {standalone.http_url}  data {options.data_dir.resolve()}\n"
     )

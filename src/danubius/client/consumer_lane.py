@@ -245,6 +245,9 @@ class ConsumerLane(Consumer):
         return bool(self._queue) and (self._pieces is None or not self._pieces.is_waiting)
 
     async def _wait_delivery(self, deadline_s: float | None, timeout_s: float | None) -> None:
+        if deadline_s is None:
+            await self._arrivals.wait()
+            return
         try:
             async with asyncio.timeout_at(deadline_s):
                 await self._arrivals.wait()

@@ -21,7 +21,7 @@ from danubius.client.gate import Gate
 from danubius.client.messages import SCHEDULED, Receipt, Receipts
 from danubius.client.options import ttl_us_of
 from danubius.client.producer import Producer
-from danubius.client.settlement import Bundle, Settlement, Sole, Waiters
+from danubius.client.settlement import UNHEARD, Bundle, Settlement, Sole, Waiters
 from danubius.client.shipper import Shipper
 from danubius.errors import (
     ClientClosed,
@@ -126,20 +126,14 @@ class ProducerLane(Producer):
             due_ms = due_ms_of(deliver_after, deliver_at, now_ms())
             await self._later().send(payload, key, attributes, size, due_ms, ttl_us)
             return Receipt(self._topic, SCHEDULED)
-        if (
-            self._sealed_count == 1
-            and self._is_prompt
-            and not ttl_us
-            and not attributes
-            and not self._batch.count
-            and self._seal_handle is None
-            and self._shipper.is_idle
-        ):
+        if not ttl_us and not attributes and self._is_calm:
             # One caller sends and waits, again and again: nobody else will join its batch.
-            return Receipt(self._topic, await self._send_alone(payload, key))
+            future: asyncio.Future[int] = self._loop.create_future()
+            self._send_alone(payload, key, Sole(future))
+            return Receipt(self._topic, await future)
         if self._outbox.bytes + self._batch.size + size > self._buffer_bytes:
             await self._wait_room(size)
-        future: asyncio.Future[int] = self._loop.create_future()
+        future = self._loop.create_future()
         self._put(payload, key, attributes, size, future, ttl_us)
         return Receipt(self._topic, await future)
 
@@ -164,7 +158,11 @@ class ProducerLane(Producer):
                 f"{self.buffered_bytes} bytes wait for their acknowledgement, at most"
                 f" {self._buffer_bytes} may: await producer.flush(), or use send()"
             )
-        self._put(payload, key, attributes, size, None, ttl_us)
+        if not ttl_us and not attributes and self._is_calm:
+            # They come one by one. If this one begins a burst, it is the only one that goes by itself.
+            self._send_alone(payload, key, UNHEARD)
+        else:
+            self._put(payload, key, attributes, size, None, ttl_us)
 
     async def send_many(
         self,
@@ -178,9 +176,8 @@ class ProducerLane(Producer):
     ) -> Receipts:
         draft = to_draft(payloads, keys, attributes)
         sizes = measure(draft, self._message_bytes_max)
-        due: list[int] | None = None
-        if deliver_after is not None or deliver_at is not None:
-            due = dues_of(deliver_after, deliver_at, len(sizes))
+        is_later = deliver_after is not None or deliver_at is not None
+        due = dues_of(deliver_after, deliver_at, len(sizes)) if is_later else None
         bundle = await self.ship(draft, sizes, due, 0 if ttl is None else ttl_us_of(ttl))
         if bundle.error is not None:
             error = fresh(bundle.error)
@@ -213,8 +210,7 @@ class ProducerLane(Producer):
     async def _ship_bundle(
         self, draft: Draft, cuts: list[int], bundle: Bundle, ttl_us: int
     ) -> None:
-        count = len(draft.payloads)
-        start = 0
+        start, count = 0, len(draft.payloads)
         for stop in cuts:
             if not self._has_room(self._options.batch_bytes):
                 await self._wait_room(self._options.batch_bytes)
@@ -243,8 +239,7 @@ class ProducerLane(Producer):
                 await self._delayed.flush()
             except DanubiusError as error:
                 late_error = error
-        unheard, self._shipper.unheard = self._shipper.unheard, None
-        unheard = unheard or late_error
+        unheard, self._shipper.unheard = self._shipper.unheard or late_error, None
         if unheard is not None:
             raise unheard
 
@@ -370,12 +365,22 @@ class ProducerLane(Producer):
             if self._error is not None or self._is_closing:
                 raise self._ending()
 
-    def _send_alone(self, payload: bytes, key: bytes | None) -> asyncio.Future[int]:
-        """Send one message as a batch of its own, when nothing is open, under way or in trouble.
+    @property
+    def _is_calm(self) -> bool:
+        """Whether the last message was alone in its batch, and nothing is open, under way or in trouble."""
+        return (
+            self._sealed_count == 1
+            and self._is_prompt
+            and not self._batch.count
+            and self._seal_handle is None
+            and self._shipper.is_idle
+        )
 
-        It does what `_put`, `_seal`, `pump` and `flush_socket` would. It is here because to one message at a time
-        the way through an open batch costs as much as the socket, and what can go wrong later goes the same way: from
-        here on it is a batch in the outbox like any other.
+    def _send_alone(self, payload: bytes, key: bytes | None, settlement: Settlement) -> None:
+        """Send one message as a batch of its own, while `_is_calm`: in short what `_put`, `_seal` and `pump` do.
+
+        To one message at a time the way through an open batch costs as much as the socket. From here on it is a batch
+        in the outbox like any other.
         """
         outbox = self._outbox
         buffer = encode_one(
@@ -386,9 +391,7 @@ class ProducerLane(Producer):
             producer_epoch=outbox.producer_epoch,
             base_sequence=outbox.next_sequence,
         )
-        future: asyncio.Future[int] = self._loop.create_future()
-        self._shipper.ship_at_once(buffer, 1, Sole(future), time.monotonic_ns())
-        return future
+        self._shipper.ship_at_once(buffer, 1, settlement, time.monotonic_ns())
 
     def _put(
         self,
@@ -418,12 +421,10 @@ class ProducerLane(Producer):
             self._schedule_seal(is_awaited=future is not None)
 
     def _schedule_seal(self, *, is_awaited: bool) -> None:
-        linger_s = self._options.linger_s
-        if linger_s:
-            self._seal_handle = self._loop.call_later(linger_s, self._on_linger)
+        if self._options.linger_s:
+            self._seal_handle = self._loop.call_later(self._options.linger_s, self._on_linger)
         elif is_awaited and self._sealed_count == 1 and self._shipper.is_idle:
-            # One caller sends and waits, again and again: nobody else will join this batch.
-            self._on_linger()
+            self._on_linger()  # one caller sends and waits, again and again
         else:
             self._seal_handle = self._loop.call_soon(self._on_linger)
 

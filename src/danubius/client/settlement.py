@@ -6,7 +6,7 @@ Futures are never shared between callers: cancelling one caller's wait would can
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -66,6 +66,22 @@ class Sole(msgspec.Struct, eq=False):
             return False  # the caller stopped waiting
         self.future.set_exception(fresh(error))
         return True
+
+
+class _Unheard:
+    """For a message of `send_nowait` that is a batch of its own: `flush` tells of its failure."""
+
+    __slots__ = ()
+
+    def stored(self, offset: int) -> None:
+        """Nobody waits for it."""
+
+    def failed(self, error: DanubiusError) -> bool:
+        del error
+        return False
+
+
+UNHEARD: Final = _Unheard()
 
 
 class Bundle:

@@ -14,7 +14,7 @@ import pytest
 
 import danubius
 from danubius.client.producer_lane import ProducerLane
-from danubius.errors import StorageFull
+from danubius.errors import InvalidBatch, StorageFull
 from danubius.record.batch import RecordBatch
 from danubius.wire.commands import CloseProducer, Hello, OpenProducer, Produce, ProducerClosed
 from unit.client.scripted_store import Store
@@ -52,6 +52,39 @@ async def test_each_message_is_a_batch_of_its_own_in_order(broker: ScriptedBroke
         await producer.close()
     assert store.stored == [b"first", *(b"%d" % number for number in range(1, 20))]
     assert len(broker.commands(Produce)) == 20
+
+
+async def test_messages_that_nobody_waits_for_go_at_once_when_they_come_one_by_one(
+    broker: ScriptedBroker,
+) -> None:
+    async with lone_sender(broker) as (store, producer):
+        for number in range(1, 5):
+            producer.send_nowait(b"%d" % number)
+            await broker.arrived(Produce, number + 1)
+            await producer.flush()
+        await producer.close()
+    assert store.stored == [b"first", b"1", b"2", b"3", b"4"]
+
+
+async def test_of_a_burst_only_the_first_goes_by_itself(broker: ScriptedBroker) -> None:
+    async with lone_sender(broker) as (store, producer):
+        for number in range(1000):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        await producer.close()
+    assert store.stored == [b"first", *(b"%d" % number for number in range(1000))]
+    assert len(broker.commands(Produce)) == 3
+
+
+async def test_a_message_that_went_by_itself_and_was_refused_is_told_by_flush(
+    broker: ScriptedBroker,
+) -> None:
+    async with lone_sender(broker) as (store, producer):
+        store.refusals.append(InvalidBatch("no"))
+        producer.send_nowait(b"lost")
+        with pytest.raises(InvalidBatch):
+            await producer.flush()
+        await producer.flush()
 
 
 async def test_a_lone_send_takes_few_calls(broker: ScriptedBroker) -> None:

@@ -1,8 +1,8 @@
 """How fast things go: averages of counters, which fade within about ten seconds.
 
 Hot paths only count. Those who are at work are looked at every second, a few in each turn of the loop; where they are
-many, a thousand topics a second, so that figures never cost much more than a hundredth of a core. Who is idle and slow
-enough to be called still is forgotten.
+many, 500 topics a second, so that figures never cost more than a hundredth of a core. Who is idle and slow enough to be
+called still is forgotten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FADE_S: Final = 4.0
 """After this long a rate that stopped is a third of what it was."""
 SLICE: Final = 50
 """Topics looked at in one turn of the loop."""
-TOPICS_A_SECOND: Final = 1000
+TOPICS_A_SECOND: Final = 500
 STILL: Final = 0.01
 """Per second: less is none."""
 

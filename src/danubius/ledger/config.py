@@ -18,9 +18,11 @@ class LedgerConfig(msgspec.Struct, frozen=True):
     cache_bytes: Positive = 128 * MIB
     """The tails of all topics in memory: readers that keep up never touch the disk."""
     flush_bytes: Positive = 32 * MIB
-    """Unwritten bytes that start a write of everything: larger means fewer, larger writes."""
+    """Unwritten bytes that start a write of everything: larger means fewer, larger writes. With a thousand topics and
+    more it is at least 16 KiB a topic, up to `cache_bytes`."""
     dirty_bytes_max: Positive = 64 * MIB
-    """Unwritten bytes above which publishers must wait: the disk does not keep up."""
+    """Unwritten bytes above which publishers must wait: the disk does not keep up. At least twice `flush_bytes` where
+    many topics raise that."""
     flush_interval_ms: Positive = 1000
     """How often topics with a full block, or an old unwritten entry, are written."""
     flush_age_ms: Positive = 10_000

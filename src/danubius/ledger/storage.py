@@ -125,6 +125,7 @@ class LedgerStorage:
     ) -> ManagedLedger:
         """Take up a topic. Its ledgers are sealed there and then; the next append begins a new one."""
         ledger = ManagedLedger(self._backing, topic_id, epoch, metas, next_offset)
+        self._cache.count_tail(1)
         if start_offset > ledger.start_offset:
             ledger.trim_to(start_offset)
         return ledger

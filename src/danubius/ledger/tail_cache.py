@@ -10,10 +10,11 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from danubius.ledger.core.segment import State
 from danubius.ledger.writer import WriteJobs
+from danubius.model.limits import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Segment, Tail
     from danubius.ledger.writer import Written
+
+
+MANY_TAILS: Final = 1000
+MANY_TAIL_BYTES: Final = 16 * KIB
+"""With many topics so much of each is gathered before everything is written, but never more than the cache has."""
 
 
 class _Dirt:
@@ -45,13 +51,26 @@ class TailCache:
         self._written: deque[Segment] = deque()
         self._dropped_count = 0
         """How many in `_written` were dropped since; at more than half of them it is rebuilt."""
+        self._tails = 0
+        self._flush_bytes = config.flush_bytes
+        self._dirty_bytes_max = config.dirty_bytes_max
         self.now_ms = 0
         self.cached_bytes = 0
         self.dirty_bytes = 0
 
     @property
     def is_congested(self) -> bool:
-        return self.dirty_bytes > self._config.dirty_bytes_max
+        return self.dirty_bytes > self._dirty_bytes_max
+
+    def count_tail(self, change: int) -> None:
+        """There is one more, or less. Many share more memory, or each of their writes would be of next to nothing."""
+        self._tails += change
+        config = self._config
+        shared = 0
+        if self._tails >= MANY_TAILS:
+            shared = min(self._tails * MANY_TAIL_BYTES, config.cache_bytes)
+        self._flush_bytes = max(config.flush_bytes, shared)
+        self._dirty_bytes_max = max(config.dirty_bytes_max, 2 * shared)
 
     def appended(self, tail: Tail, cost: int) -> None:
         dirt = self._unhanded.get(tail)
@@ -62,7 +81,7 @@ class TailCache:
         self._unhanded_bytes += cost
         self.cached_bytes += cost
         self.dirty_bytes += cost
-        if self._unhanded_bytes > self._config.flush_bytes:
+        if self._unhanded_bytes > self._flush_bytes:
             self.hand_over_all()
         if self.cached_bytes > self._config.cache_bytes:
             self._evict()
@@ -125,6 +144,7 @@ class TailCache:
 
     def forget(self, tail: Tail, unhanded_cost: int) -> None:
         """The tail is gone with segments that will never be handed over."""
+        self.count_tail(-1)
         self.handed_over(tail)
         self._unsynced.pop(tail, None)
         self.dirty_bytes -= unhanded_cost

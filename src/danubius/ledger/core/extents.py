@@ -97,23 +97,25 @@ class ExtentMap:
 
     def put(self, ref: LedgerRef, epoch: int, extent: Extent, *, is_first: bool = False) -> None:
         """Bytes were written; with `is_first` the ledger starts with them, and what was there is gone."""
-        ledgers = self._topics.get(ref.topic_id)
-        packed = None if ledgers is None else ledgers.get(ref.ledger_id)
+        topic_id, ledger_id = ref
+        ledgers = self._topics.get(topic_id)
+        packed = None if ledgers is None else ledgers.get(ledger_id)
         if packed is not None:
-            known = _EPOCH.unpack_from(packed)[0]
+            known, position, length = _unpack_ends(packed)
             if epoch < known:
                 return
             if epoch > known or is_first:
                 self.drop(ref)
                 packed = None
+            elif extent[0] < position + length:
+                extents = Entry(packed).extents
+                self._replace(ref, epoch, extents, _overlay(extents, extent))
+                return
         if packed is None:
             self._store(ref, _EPOCH.pack(epoch) + _ROW.pack(*extent))
         else:
-            entry = Entry(packed)
-            if extent.position < entry.end:
-                self._replace(ref, epoch, entry.extents, _overlay(entry.extents, extent))
-                return
-            self._store(ref, packed + _ROW.pack(*extent))
+            assert ledgers is not None
+            ledgers[ledger_id] = packed + _ROW.pack(*extent)
         self._count(extent, 1)
 
     def covers(self, ref: LedgerRef, epoch: int, extent: Extent) -> bool:
@@ -211,6 +213,12 @@ class ExtentMap:
             self.live_bytes[extent.file] = live
         else:
             self.live_bytes.pop(extent.file, None)
+
+
+def _unpack_ends(packed: bytes) -> tuple[int, int, int]:
+    """The epoch, and position and length of the last extent."""
+    position, length, _, _ = _ROW.unpack_from(packed, len(packed) - _ROW.size)
+    return _EPOCH.unpack_from(packed)[0], position, length
 
 
 def _cost(extent: Extent) -> int:

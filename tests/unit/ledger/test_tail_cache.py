@@ -1,0 +1,64 @@
+"""The memory that tails share grows with their number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from danubius.ledger.config import LedgerConfig
+from danubius.ledger.core.segment import Ledger, WriteJob
+from danubius.ledger.entry import LedgerRef
+from danubius.ledger.tail_cache import MANY_TAIL_BYTES, MANY_TAILS, TailCache
+from danubius.model.limits import MIB
+
+if TYPE_CHECKING:
+    from danubius.ledger.core.segment import Segment
+    from danubius.ledger.writer import WriteJobs
+
+CONFIG = LedgerConfig(cache_bytes=64 * MIB, flush_bytes=MIB, dirty_bytes_max=2 * MIB)
+
+
+class Tail:
+    """One with something to be written."""
+
+    def __init__(self, cache: TailCache) -> None:
+        self._cache = cache
+
+    def take_unwritten(self) -> WriteJob:
+        self._cache.handed_over(self)
+        return WriteJob(Ledger(LedgerRef(1, 0), 1, 0, 0), [], seal=False)
+
+    def close_block(self) -> None: ...
+    def forget_oldest(self, segment: Segment) -> None: ...
+
+
+def flushed_at(tails: int) -> int:
+    """After how many bytes everything is written."""
+    jobs: list[WriteJobs] = []
+    cache = TailCache(CONFIG, jobs.append)
+    for _ in range(tails):
+        cache.count_tail(1)
+    tail = Tail(cache)
+    size = 0
+    while not jobs:
+        cache.appended(tail, MIB // 4)
+        size += MIB // 4
+    assert not cache.is_congested
+    return size
+
+
+def test_few_tails_are_written_at_the_configured_size() -> None:
+    assert flushed_at(1) == flushed_at(MANY_TAILS - 1) == CONFIG.flush_bytes + MIB // 4
+
+
+def test_many_tails_gather_more_each_but_not_more_than_the_cache_has() -> None:
+    assert flushed_at(2 * MANY_TAILS) > 2 * MANY_TAILS * MANY_TAIL_BYTES - MIB
+    assert flushed_at(100 * MANY_TAILS) == CONFIG.cache_bytes + MIB // 4
+
+
+def test_when_most_tails_are_gone_the_configured_size_counts_again() -> None:
+    cache = TailCache(CONFIG, lambda _: None)
+    for change in (1, -1):
+        for _ in range(2 * MANY_TAILS):
+            cache.count_tail(change)
+    cache.appended(Tail(cache), 2 * MIB + 1)
+    assert cache.is_congested

@@ -55,6 +55,9 @@ _INDEX: Final = ".index"
 _READ_AHEAD_FROM: Final = 128 * KIB
 """Reads of this size are of somebody who catches up, and reads on."""
 _READ_AHEAD_BYTES: Final = 8 * MIB
+_WRITE_BEHIND_BYTES: Final = 16 * MIB
+_READ_BEHIND_BYTES: Final = 64 * MIB
+"""What was read stays in the system's cache for so long: somebody else may follow."""
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.(?:ledger|index)")
 _GROUPS: Final = 256
 
@@ -188,7 +191,13 @@ class LocalLedgerStore:
 
     def _append_own(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         self._unsynced_files.add(ref)
-        self._file(ref).pwritev(buffers, at)
+        file = self._file(ref)
+        file.pwritev(buffers, at)
+        if self._small_bytes <= sum(map(len, buffers)):
+            # Starts the writing of what is new and frees what was written: the coming sync has little left to do, and
+            # others that sync meanwhile wait less.
+            start = max(0, at - _WRITE_BEHIND_BYTES)
+            file.forget_cached(start, at - start)
 
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
         self._unsynced_files.add(ref)
@@ -352,6 +361,12 @@ class LocalLedgerStore:
             data = file.pread(count, at)
             if len(data) >= _READ_AHEAD_FROM:
                 file.read_ahead(_READ_AHEAD_BYTES, at + count)
+                behind = at - _READ_BEHIND_BYTES
+                if behind > 0:
+                    # What is freed here is what the next read takes: memory that was in use a moment ago is cheaper
+                    # than any other, above all on virtual machines, whose hosts take back what is free.
+                    start = max(0, behind - count)
+                    file.forget_cached(start, behind - start)
             return data
         finally:
             file.close()

@@ -60,8 +60,11 @@ class File(Protocol):
         """Make content and size durable."""
         ...
 
-    def forget_cached(self) -> None:
-        """Nobody will read this soon: the memory of what is synced can hold something else. A hint."""
+    def forget_cached(self, at: int = 0, count: int = 0) -> None:
+        """Nobody will read these bytes soon, by default all: the memory of what is synced can hold something else.
+
+        A hint.
+        """
         ...
 
     def read_ahead(self, count: int, at: int) -> None:
@@ -328,8 +331,8 @@ class LocalFile:
         except OSError as error:
             raise translate(error, "sync", self._path) from error
 
-    def forget_cached(self) -> None:
-        _advise(self._descriptor, 0, 0, "POSIX_FADV_DONTNEED")
+    def forget_cached(self, at: int = 0, count: int = 0) -> None:
+        _advise(self._descriptor, at, count, "POSIX_FADV_DONTNEED")
 
     def read_ahead(self, count: int, at: int) -> None:
         _advise(self._descriptor, at, count, "POSIX_FADV_WILLNEED")

@@ -350,7 +350,7 @@ class SimFile:
             )
             self._inode.sync()
 
-    def forget_cached(self) -> None: ...  # nothing is cached here, and nothing is slow
+    def forget_cached(self, at: int = 0, count: int = 0) -> None: ...  # nothing is cached
     def read_ahead(self, count: int, at: int) -> None: ...
     def truncate(self, size: int) -> None:
         with self._files.mutex:

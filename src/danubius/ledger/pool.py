@@ -281,10 +281,9 @@ class LedgerPool:
         self._unsynced.clear()
 
     def close(self) -> None:
+        """Write nothing: after a crash nothing of what is known here may be trusted. The next start scans one file."""
         file, self._active = self._active, None
-        if file is not None and file.handle is not None:
-            if file.key not in self._unsynced:
-                self._write_footer(file, file.handle)
+        if file is not None:
             self._close(file)
         for file in self._unsynced.values():
             self._close(file)

@@ -57,7 +57,7 @@ _LIST: Final[dict[str, Callable[[BrokerDescribed], Cell]]] = {
 @json_option
 @url_option
 def list_brokers(as_json: bool, url: str) -> None:
-    """List the brokers: for now the one that answers is all there is."""
+    """List the brokers: a standalone one is all there is."""
     found = ask(url, lambda admin: admin.describe_broker())
     print_lines([found], _LIST, json=as_json, nothing="no brokers")
 

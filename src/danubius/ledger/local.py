@@ -55,7 +55,6 @@ _INDEX: Final = ".index"
 _READ_AHEAD_FROM: Final = 128 * KIB
 """Reads of this size are of somebody who catches up, and reads on."""
 _READ_AHEAD_BYTES: Final = 8 * MIB
-_WRITE_BEHIND_BYTES: Final = 16 * MIB
 _READ_BEHIND_BYTES: Final = 64 * MIB
 """What was read stays in the system's cache for so long: somebody else may follow."""
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.(?:ledger|index)")
@@ -191,13 +190,7 @@ class LocalLedgerStore:
 
     def _append_own(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         self._unsynced_files.add(ref)
-        file = self._file(ref)
-        file.pwritev(buffers, at)
-        if self._small_bytes <= sum(map(len, buffers)):
-            # Starts the writing of what is new and frees what was written: the coming sync has little left to do, and
-            # others that sync meanwhile wait less.
-            start = max(0, at - _WRITE_BEHIND_BYTES)
-            file.forget_cached(start, at - start)
+        self._file(ref).pwritev(buffers, at)
 
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
         self._unsynced_files.add(ref)
@@ -217,7 +210,9 @@ class LocalLedgerStore:
 
     def read(self, ref: LedgerRef, at: int, count: int) -> bytes:
         def read_own(own_at: int, own_count: int) -> bytes:
-            return self._read(self._path(ref, _LEDGER), own_at, own_count)
+            # What is not synced may be needed from the cache: after a failed sync it is proven and written again.
+            is_synced = ref not in self._unsynced_files
+            return self._read(self._path(ref, _LEDGER), own_at, own_count, may_forget=is_synced)
 
         return self._pool.read(ref, at, count, read_own)
 
@@ -350,7 +345,7 @@ class LocalLedgerStore:
     def _path(self, ref: LedgerRef, suffix: str) -> Path:
         return self._group(ref.topic_id) / f"{ref.topic_id:016x}-{ref.ledger_id:08x}{suffix}"
 
-    def _read(self, path: Path, at: int, count: int) -> bytes:
+    def _read(self, path: Path, at: int, count: int, *, may_forget: bool = False) -> bytes:
         try:
             file = self._files.open(path, write=False)
         except StorageFailed:
@@ -362,7 +357,7 @@ class LocalLedgerStore:
             if len(data) >= _READ_AHEAD_FROM:
                 file.read_ahead(_READ_AHEAD_BYTES, at + count)
                 behind = at - _READ_BEHIND_BYTES
-                if behind > 0:
+                if behind > 0 and may_forget:
                     # What is freed here is what the next read takes: memory that was in use a moment ago is cheaper
                     # than any other, above all on virtual machines, whose hosts take back what is free.
                     start = max(0, behind - count)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 import danubius.blocking
-from danubius.cli import main
 from danubius.cli.root import cli
-from e2e.broker_process import Exit
+from e2e.cli_calls import call, run, run_json
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -23,31 +19,6 @@ if TYPE_CHECKING:
 def name(topic: str) -> str:
     """A namespace of the test's own."""
     return topic.rpartition("/")[2]
-
-
-def call(broker: BrokerProcess, *arguments: str) -> Exit:
-    """Run a command in this process: a process for each would take most of the time."""
-    out, err = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*arguments, "--url", broker.url])
-    texts: list[str] = []
-    for stream in (out, err):
-        stream.flush()
-        raw = stream.buffer
-        assert isinstance(raw, io.BytesIO)
-        texts.append(raw.getvalue().decode())
-    return Exit(code, *texts)
-
-
-def run(broker: BrokerProcess, *arguments: str) -> str:
-    done = call(broker, *arguments)
-    assert done.code == 0, done
-    assert not done.stderr
-    return done.stdout
-
-
-def run_json(broker: BrokerProcess, *arguments: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(broker, *arguments, "--json").splitlines()]
 
 
 def fail(broker: BrokerProcess, *arguments: str, code: int = 1) -> str:

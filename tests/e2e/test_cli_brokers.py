@@ -4,48 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
-import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 import danubius
-from danubius.cli import main
 from danubius.cli.root import cli
-from e2e.broker_process import Exit
+from e2e.cli_calls import call, run, run_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2e.broker_process import BrokerProcess
-
-
-def call(broker: BrokerProcess, *arguments: str) -> Exit:
-    """Run a command in this process: a process for each would take most of the time."""
-    out, err = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*arguments, "--url", broker.url])
-    texts: list[str] = []
-    for stream in (out, err):
-        stream.flush()
-        raw = stream.buffer
-        assert isinstance(raw, io.BytesIO)
-        texts.append(raw.getvalue().decode())
-    return Exit(code, *texts)
-
-
-def run(broker: BrokerProcess, *arguments: str) -> str:
-    done = call(broker, *arguments)
-    assert done.code == 0, done
-    assert not done.stderr
-    return done.stdout
-
-
-def run_json(broker: BrokerProcess, *arguments: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(broker, *arguments, "--json").splitlines()]
 
 
 def test_the_broker_is_listed_described_and_measured(broker: BrokerProcess, topic: str) -> None:

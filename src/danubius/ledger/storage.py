@@ -63,6 +63,7 @@ class LedgerStorage:
             [],
             self._put,
         )
+        self._is_closed = False
         self.failure: DanubiusError | None = None
         """Why ledgers cannot be written at the moment."""
         self.on_relieved: Callable[[], None] | None = None
@@ -111,6 +112,7 @@ class LedgerStorage:
 
     def close(self) -> None:
         """Finish what was handed over and end the threads. What was not flushed is in the journal."""
+        self._is_closed = True
         self._thread.stop()
         self._reads.close()
         self._store.close()
@@ -164,7 +166,9 @@ class LedgerStorage:
                 ledger.index = None
 
     def _put(self, job: Job) -> None:
-        self._thread.put(job)
+        # A tick that was on its way to the loop may come after the end: the journal has what it would hand over.
+        if not self._is_closed:
+            self._thread.put(job)
 
     def _on_report(self, report: Report) -> None:
         was_held_up = self.is_congested or self.failure is not None

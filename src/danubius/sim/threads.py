@@ -26,11 +26,13 @@ class SimWorker(Generic[_Given]):
         self._on_crash = on_crash
         self._inbox: list[_Given] = []
         self._crash: BaseException | None = None
+        self._has_stopped = False
 
     def start(self) -> None:
         """Nothing runs by itself here."""
 
     def put(self, item: _Given) -> None:
+        assert not self._has_stopped, f"{self.name} was stopped"
         if self._crash is None:
             self._inbox.append(item)
         else:
@@ -47,6 +49,7 @@ class SimWorker(Generic[_Given]):
         return False
 
     def stop(self, timeout_s: float = 0.0) -> bool:  # noqa: ARG002  nothing can hang here
+        self._has_stopped = True
         if self._inbox and self._crash is None:
             self.turn(0)
         return True

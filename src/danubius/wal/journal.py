@@ -200,8 +200,13 @@ class Journal:
         *,
         sync: bool,
     ) -> None:
-        """Queue a record; never waits. Its buffers must not change until it is reported."""
-        assert self._worker is not None, "the journal is not running"
+        """Queue a record; never waits. Its buffers must not change until it is reported.
+
+        After `close` nothing is stored, and nothing reported.
+        """
+        if self._worker is None:
+            self._check_closed()
+            return
         if type(body) is memoryview:
             parts: tuple[Buffer, ...] = (body,)
             body_bytes = body.nbytes
@@ -253,8 +258,14 @@ class Journal:
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
-        assert self._worker is not None, "the journal is not running"
-        self._worker.put(Trim(position))
+        if self._worker is None:
+            self._check_closed()
+        else:
+            self._worker.put(Trim(position))
+
+    def _check_closed(self) -> None:
+        """Timers may outlive the journal by a turn of the loop: nobody is left to hear of what they append."""
+        assert self._committer is not None, "the journal was never started"
 
     def _notify_by(self, post: Post) -> Callable[[], None]:
         def notify() -> None:

@@ -287,6 +287,14 @@ def test_unwritten_bytes_start_a_write_by_themselves(make_bench: Any, fill: Any)
     assert bench.storage.dirty_bytes < 10_000
 
 
+def test_a_tick_that_was_under_way_at_the_end_hands_over_nothing(bench: Any, fill: Any) -> None:
+    fill(bench.open(), 1)
+    bench.storage.close()
+    bench.clock.now_ms += LedgerConfig().flush_age_ms
+    bench.storage.tick()
+    assert not bench.store.list()
+
+
 def test_full_blocks_are_written_at_a_tick_and_the_rest_when_old(bench: Any, fill: Any) -> None:
     large, small = bench.open(1), bench.open(2)
     fill(large, 4, size=100_000)

@@ -129,6 +129,16 @@ def test_close_writes_syncs_and_reports_what_was_appended() -> None:
     assert reopen(owner.files).bodies == ["a"]
 
 
+def test_what_comes_after_close_is_neither_stored_nor_reported() -> None:
+    owner = Owner(SimFiles())
+    owner.append("a", sync=True)
+    owner.journal.close()
+    owner.append("b", sync=True)
+    owner.journal.trim(0)
+    assert owner.committed == ["a"]
+    assert reopen(owner.files).bodies == ["a"]
+
+
 # -------------------------------------------------------------------- files
 
 

@@ -82,7 +82,7 @@ class BrokerLives:
         self.journal = Journal(
             JOURNAL, files, ROOT / "journal", spawn=self.threads, clock=self.clock
         )
-        store = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8)
+        store = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8, settle_bytes=8000)
         self.ledgers = LedgerStorage(self._ledger_config, store, post, self.clock, self.threads)
         self.broker = Broker(
             self._config, self.clock, self.loop, self.journal, self.ledgers, Epoch(1)

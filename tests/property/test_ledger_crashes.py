@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from danubius.ledger.managed import ManagedLedger
 
 DIRECTORY = Path("/data/ledgers")
+SETTLE_BYTES = 4000
 TOPICS = range(1, 12)
 """More than are synced one by one."""
 CONFIG = LedgerConfig(
@@ -86,7 +87,12 @@ class LedgersOnABadDisk(RuleBasedStateMachine):
         pool = LedgerPool(self.files, DIRECTORY / "pool", file_bytes=12_000)
         self.extents = pool.extents
         store = LocalLedgerStore(
-            self.files, DIRECTORY, open_files_max=4, small_bytes=self.small_bytes, pool=pool
+            self.files,
+            DIRECTORY,
+            open_files_max=4,
+            small_bytes=self.small_bytes,
+            settle_bytes=SETTLE_BYTES,
+            pool=pool,
         )
         self.storage = LedgerStorage(CONFIG, store, self.posted.append, self.clock, self.threads)
         self.storage.recover_files(self.saved)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-THRESHOLDS: Final = (10_000, 100, 100)
+THRESHOLDS: Final = (2000, 500, 100)
 """The first is how many new objects are looked at in one go, which everybody waits for: a few milliseconds."""
 INTERVAL_MS: Final = 500
 GROWTH_MIN: Final = 1000

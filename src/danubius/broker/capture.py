@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from danubius.broker.snapshot import BrokerSnapshot, ProducerState, SubscriptionState, TopicState
+from danubius.broker.snapshot import (
+    CapturedSnapshot,
+    ProducerState,
+    SubscriptionState,
+    TopicState,
+    encode_topic,
+)
 from danubius.ledger.managed import ManagedLedger
 
 if TYPE_CHECKING:
@@ -13,11 +19,11 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
 
 
-def take_snapshot(broker: Broker) -> BrokerSnapshot:
+def take_snapshot(broker: Broker) -> CapturedSnapshot:
     """The state as of the last commit, hidden topics included."""
-    return BrokerSnapshot(
+    return CapturedSnapshot(
         broker.next_id,
-        [_topic_state(topic) for topic in broker.topics_by_id.values()],
+        [encode_topic(_topic_state(topic)) for topic in broker.topics_by_id.values()],
         list(broker.namespaces.values()),
         list(broker.partitioned.values()),
         list(broker.committed_transactions),

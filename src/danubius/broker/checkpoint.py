@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.broker import Broker
-    from danubius.broker.snapshot import BrokerSnapshot
+    from danubius.broker.snapshot import CapturedSnapshot
     from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.wal.snapshot import SnapshotStore
 
@@ -38,7 +38,7 @@ class _Save:
     def __init__(
         self,
         position: int,
-        snapshot: BrokerSnapshot,
+        snapshot: CapturedSnapshot,
         on_saved: Callable[[int | DanubiusError], None],
         *,
         is_sole: bool,
@@ -103,7 +103,8 @@ class Checkpointer:
         if self._is_running or self._ticks < self._retry_tick:
             return False
         config, topics = broker.config, len(broker.topics)
-        due_bytes = config.checkpoint_bytes + topics * config.checkpoint_topic_bytes
+        more_bytes = min(topics * config.checkpoint_topic_bytes, broker.journal.bytes_max // 2)
+        due_bytes = config.checkpoint_bytes + more_bytes
         if broker.committed_position - self._last_position >= due_bytes:
             return True
         if broker.journal.is_nearly_full and self._trimmed_position < broker.committed_position:

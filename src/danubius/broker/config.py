@@ -32,8 +32,8 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     checkpoint_bytes: Annotated[int, msgspec.Meta(ge=MIB, le=64 * GIB)] = 64 * MIB
     """Journal bytes between checkpoints. Less: quicker restarts, and journal files that are used again while the page
     cache still has them. More: fewer syncs of all ledgers."""
-    checkpoint_topic_bytes: Annotated[int, msgspec.Meta(ge=0, le=MIB)] = 24 * KIB
-    """So many bytes more for every topic, as a checkpoint looks at each of them."""
+    checkpoint_topic_bytes: Annotated[int, msgspec.Meta(ge=0, le=MIB)] = 64 * KIB
+    """So many bytes more for every topic, as a checkpoint looks at each; up to half of what the journal holds."""
     checkpoint_interval_ms: Positive = 60_000
     """A checkpoint is also made this long after the last, if anything was journaled."""
     retention_interval_ms: Positive = 10_000

@@ -86,11 +86,29 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Ranges of the transactions that were committed."""
 
 
+class CapturedSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The same on its way to disk: topics are encoded one by one, as they are looked at.
+
+    So a broker of many topics does not hold all their states at once, which the garbage collector would then walk.
+    """
+
+    next_id: int
+    topics: list[msgspec.Raw]
+    namespaces: list[NamespaceState]
+    partitioned: list[PartitionedState]
+    committed: list[tuple[int, int]]
+
+
 _decoder: Final = msgspec.msgpack.Decoder(BrokerSnapshot)
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def encode_snapshot(snapshot: BrokerSnapshot) -> bytes:
-    return msgspec.msgpack.encode(snapshot)
+def encode_topic(state: TopicState) -> msgspec.Raw:
+    return msgspec.Raw(_encode(state))
+
+
+def encode_snapshot(snapshot: BrokerSnapshot | CapturedSnapshot) -> bytes:
+    return _encode(snapshot)
 
 
 def decode_snapshot(data: bytes) -> BrokerSnapshot:

@@ -18,8 +18,8 @@ class LedgerConfig(msgspec.Struct, frozen=True):
     cache_bytes: Positive = 128 * MIB
     """The tails of all topics in memory: readers that keep up never touch the disk."""
     flush_bytes: Positive = 32 * MIB
-    """Unwritten bytes that start a write of everything: larger means fewer, larger writes. With a thousand topics and
-    more it is at least 16 KiB a topic, up to `cache_bytes`."""
+    """Unwritten bytes that start a write of every topic with a block or more: larger means fewer, larger writes. With a
+    thousand topics and more it is at least 16 KiB a topic, up to `cache_bytes`."""
     dirty_bytes_max: Positive = 64 * MIB
     """Unwritten bytes above which publishers must wait: the disk does not keep up. At least twice `flush_bytes` where
     many topics raise that."""

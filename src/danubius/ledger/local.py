@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 OPEN_FILES_MAX: Final = 512
 SYNC_EACH_MAX: Final = 8
 """Up to here ledgers are synced one by one; more are synced with the whole file system at once."""
+START_WRITING_BYTES: Final = 256 * KIB
+"""What is written in such pieces goes to the disk at once: a sync that finds it all waiting holds up the journal's."""
+SETTLE_BYTES: Final = 32 * MIB
+"""A ledger that got so much is synced without waiting for a checkpoint, and the memory of it used again."""
 POOLED_BYTES_MAX: Final = 1 * MIB
 EXTENTS_MAX: Final = 64
 """A ledger that was written so often goes on in a file of its own: each place in the pool costs memory."""
@@ -71,18 +75,22 @@ class LocalLedgerStore:
         *,
         open_files_max: int = OPEN_FILES_MAX,
         small_bytes: int = SMALL_BYTES,
+        settle_bytes: int = SETTLE_BYTES,
         pool: LedgerPool | None = None,
     ) -> None:
         self._files = files
         self._directory = directory
         self._open_files_max = open_files_max
         self._small_bytes = small_bytes
+        self._settle_bytes = settle_bytes
         self._pool = pool or LedgerPool(files, directory / "pool")
         self._own: dict[LedgerRef, int] = {}
         """Ledgers of this process that have a file of their own, and the position from which on it counts."""
         self._open: OrderedDict[LedgerRef, File] = OrderedDict()
         self._unsynced_files: set[LedgerRef] = set()
         """Whose own files were written since the last sync."""
+        self._unsettled: dict[LedgerRef, int] = {}
+        """How many bytes of own files were written since they were last synced."""
         self._unsynced_names: set[LedgerRef] = set()
         self._groups = [directory / f"{number:02x}" for number in range(_GROUPS)]
         self._made_groups: set[Path] = set()
@@ -190,7 +198,12 @@ class LocalLedgerStore:
 
     def _append_own(self, ref: LedgerRef, at: int, buffers: Sequence[Buffer]) -> None:
         self._unsynced_files.add(ref)
-        self._file(ref).pwritev(buffers, at)
+        file = self._file(ref)
+        file.pwritev(buffers, at)
+        size = sum(map(len, buffers))
+        if size >= START_WRITING_BYTES:
+            file.start_writing(size, at)
+        self._unsettled[ref] = self._unsettled.get(ref, 0) + size
 
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
         self._unsynced_files.add(ref)
@@ -243,7 +256,14 @@ class LocalLedgerStore:
             self._pool.sync_failed()
             raise
         self._unsynced_files.difference_update(own)
+        for ref in own:
+            self._unsettled.pop(ref, None)
         self._unsynced_names.difference_update(own)
+
+    def settle(self) -> None:
+        for ref, size in list(self._unsettled.items()):
+            if size >= self._settle_bytes:
+                self._sync_content(ref)
 
     def seal(self, ref: LedgerRef) -> None:
         self._own.pop(ref, None)
@@ -337,6 +357,7 @@ class LocalLedgerStore:
         self._close(ref)
         self._own.pop(ref, None)
         self._unsynced_files.discard(ref)
+        self._unsettled.pop(ref, None)
         self._unsynced_names.discard(ref)
 
     def _group(self, topic_id: int) -> Path:
@@ -385,13 +406,17 @@ class LocalLedgerStore:
         if file is not None:
             file.close()
 
+    def _sync_content(self, ref: LedgerRef) -> None:
+        file = self._file(ref)
+        file.datasync()
+        # Whoever is near the tail reads from our own cache. Without this the system would keep every byte that was
+        # ever written until memory is short, and give each new one memory that nobody used before, which is dear.
+        file.forget_cached()
+        self._unsettled.pop(ref, None)
+
     def _sync_one(self, ref: LedgerRef) -> None:
         if ref in self._own or self._pool.extents.get(ref) is None:
-            file = self._file(ref)
-            file.datasync()
-            # Whoever is near the tail reads from our own cache. Without this the system would keep every byte that was
-            # ever written until memory is short, and give each new one memory that nobody used before, which is dear.
-            file.forget_cached()
+            self._sync_content(ref)
         path = self._path(ref, _INDEX)
         # A ledger without a finished block has no index yet.
         if self._files.exists(path):

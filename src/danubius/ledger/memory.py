@@ -83,6 +83,9 @@ class MemoryLedgerStore:
     def recover(self, known: Mapping[LedgerRef, LedgerMeta]) -> None:
         pass
 
+    def settle(self) -> None:
+        pass
+
     def tidy(self) -> None:
         pass
 

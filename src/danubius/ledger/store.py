@@ -65,6 +65,13 @@ class LedgerStore(Protocol):
         """Make ledgers, indexes and their names durable."""
         ...
 
+    def settle(self) -> None:
+        """Called after writes: make durable what has become much, so that the next `sync` holds up nobody for long.
+
+        An error means what one of `sync` means.
+        """
+        ...
+
     def seal(self, ref: LedgerRef) -> None:
         """No more writes will come: give up what is held open for them."""
         ...

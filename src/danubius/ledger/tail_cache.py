@@ -82,7 +82,7 @@ class TailCache:
         self.cached_bytes += cost
         self.dirty_bytes += cost
         if self._unhanded_bytes > self._flush_bytes:
-            self.hand_over_all()
+            self._hand_over_most()
         if self.cached_bytes > self._config.cache_bytes:
             self._evict()
 
@@ -94,6 +94,16 @@ class TailCache:
 
     def hand_over_all(self) -> None:
         self._hand_over(list(self._unhanded))
+
+    def _hand_over_most(self) -> None:
+        """Write what makes it so much: tails with a block or more, if they hold most of it; else everything.
+
+        The little that quiet topics have is not worth a write each time a busy one is due.
+        """
+        block_bytes = self._config.block_bytes
+        large = [tail for tail, dirt in self._unhanded.items() if dirt.cost >= block_bytes]
+        large_bytes = sum(self._unhanded[tail].cost for tail in large)
+        self._hand_over(large if 2 * large_bytes >= self._unhanded_bytes else list(self._unhanded))
 
     def hand_over_due(self) -> None:
         """Write what is worth a write, or has waited long enough."""

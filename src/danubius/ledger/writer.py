@@ -224,6 +224,8 @@ class LedgerWriter:
             self._write_all(ledgers)
         except DanubiusError as error:
             self._fail(error)
+            return
+        self._settle()
 
     def _enqueue(self, job: WriteJob) -> _Unsynced:
         ref = job.ledger.ref
@@ -387,13 +389,20 @@ class LedgerWriter:
             # Left-over files are found and removed at the next start.
             log.warning("ledger files not deleted", extra={"error": str(error)})
 
+    def _settle(self) -> None:
+        try:
+            self._store.settle()
+        except DanubiusError as error:
+            # A sync failed, and the next one must not be taken at its word.
+            self._must_rewrite = True
+            log.warning("ledger files not synced ahead", extra={"error": str(error)})
+
     def _tidy(self) -> None:
         if self._failure is not None:
             return
         try:
             self._store.tidy()
         except DanubiusError as error:
-            # A sync failed, and the next one must not be taken at its word.
             self._must_rewrite = True
             log.warning("ledger files not tidied up", extra={"error": str(error)})
 

@@ -1,12 +1,12 @@
 """A disk in memory that behaves like the worst honest one: the twin of `runtime.files`.
 
 What it promises and what it does not:
-- Content is durable after `datasync` of the file, names after `sync_dir` (or `sync_all`, or
-  `write_atomic`). Without that, `crash` keeps any part of it: whole writes, prefixes of them,
-  single sectors, in any mix; of a directory's changes any prefix.
+- Content is durable after `datasync` of the file, names after `sync_dir` (or `sync_all`, or `write_atomic`). Without
+  that, `crash` keeps any part of it: whole writes, prefixes of them, single sectors, in any mix; of a directory's
+  changes any prefix.
 - A write that fails or meets the power loss is done up to some sector.
 - A failed `datasync` loses sectors for good while reads still show them, and the next one succeeds.
-- Everything that is left to chance comes from the seed. Sectors of 512 bytes are atomic. Files
+- Everything that is left to chance comes from the seed. Sectors of 512 bytes are atomic. Hints change nothing. Files
   opened before a crash are dead behind it.
 """
 
@@ -345,12 +345,12 @@ class SimFile:
     def datasync(self) -> None:
         with self._files.mutex:
             self._check()
-            self._files.step(
-                "sync", changes=True, cut=lambda _: self._files.lose_pages(self._inode)
-            )
+            lose = self._files.lose_pages
+            self._files.step("sync", changes=True, cut=lambda _: lose(self._inode))
             self._inode.sync()
 
-    def forget_cached(self, at: int = 0, count: int = 0) -> None: ...  # nothing is cached
+    def start_writing(self, count: int, at: int) -> None: ...
+    def forget_cached(self, at: int = 0, count: int = 0) -> None: ...
     def read_ahead(self, count: int, at: int) -> None: ...
     def truncate(self, size: int) -> None:
         with self._files.mutex:

@@ -187,9 +187,14 @@ class Journal:
         return self._committer.size_bytes if self._committer else self._segments.live_bytes()
 
     @property
+    def bytes_max(self) -> int:
+        """The bound of `size_bytes`."""
+        return self._config.files_max * self._config.file_bytes
+
+    @property
     def is_nearly_full(self) -> bool:
         """Three quarters of the bound are used: trim soon, or appends will fail."""
-        return self.size_bytes * 4 > self._config.files_max * self._config.file_bytes * 3
+        return self.size_bytes * 4 > self.bytes_max * 3
 
     def append(
         self,

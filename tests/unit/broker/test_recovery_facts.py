@@ -20,7 +20,7 @@ from danubius.broker.capture import take_snapshot
 from danubius.broker.config import BrokerConfig
 from danubius.broker.events import Event
 from danubius.broker.recovery import Recovery
-from danubius.broker.snapshot import encode_snapshot
+from danubius.broker.snapshot import decode_snapshot, encode_snapshot
 from danubius.errors import DataDirectoryDamaged
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
@@ -104,7 +104,7 @@ class Life:
         self.snapshots.save(self.broker.committed_position, encode_snapshot(snapshot))
 
     def state(self) -> Any:
-        return msgspec.to_builtins(take_snapshot(self.broker))
+        return msgspec.to_builtins(decode_snapshot(encode_snapshot(take_snapshot(self.broker))))
 
     @property
     def topic(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,9 @@ from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed, Storage
 from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.core.format import INDEX_ROW_BYTES
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef
+from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.sim.disk import SimFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -372,3 +375,22 @@ def test_a_large_ledger_is_rebuilt_window_by_window(make_bench: Any, make_entry:
         again.read(ledger, 5, 1).size + 8 * number for number in range(7)
     ]
     assert again.read(ledger, 3, 1).end == 4
+
+
+def test_a_sync_ahead_that_failed_is_made_good_by_the_next_checkpoint(
+    make_bench: Any, fill: Any
+) -> None:
+    files = SimFiles()
+    directory = Path("/ledgers")
+    bench = make_bench(LocalLedgerStore(files, directory, settle_bytes=50_000))
+    ledger = bench.open()
+    payloads = fill(ledger, 10, size=20_000)
+    files.fail("sync")
+    bench.storage._cache.hand_over_all()
+    bench.settle()
+    assert bench.flush() is None
+    metas = ledger.snapshot()
+    files.crash(1)
+    again = make_bench(LocalLedgerStore(files, directory))
+    again.storage.recover_files({1: metas})
+    assert again.read_all(again.open(metas=metas), 0) == payloads

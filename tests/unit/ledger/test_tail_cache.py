@@ -23,7 +23,10 @@ class Tail:
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
 
+        self.taken = 0
+
     def take_unwritten(self) -> WriteJob:
+        self.taken += 1
         self._cache.handed_over(self)
         return WriteJob(Ledger(LedgerRef(1, 0), 1, 0, 0), [], seal=False)
 
@@ -62,3 +65,25 @@ def test_when_most_tails_are_gone_the_configured_size_counts_again() -> None:
             cache.count_tail(change)
     cache.appended(Tail(cache), 2 * MIB + 1)
     assert cache.is_congested
+
+
+def test_a_busy_tail_is_written_without_the_little_that_quiet_ones_have() -> None:
+    cache = TailCache(CONFIG, lambda _: None)
+    quiet, busy = Tail(cache), Tail(cache)
+    cache.appended(quiet, 100)
+    cache.appended(busy, CONFIG.flush_bytes)
+    assert (quiet.taken, busy.taken) == (0, 1)
+    cache.now_ms += CONFIG.flush_age_ms
+    cache.hand_over_due()
+    assert quiet.taken == 1
+    cache.check()
+
+
+def test_what_many_small_tails_have_is_written_together() -> None:
+    cache = TailCache(CONFIG, lambda _: None)
+    tails = [Tail(cache) for _ in range(100)]
+    size = CONFIG.flush_bytes // len(tails) + 1
+    for tail in tails:
+        cache.appended(tail, size)
+    assert [tail.taken for tail in tails] == [1] * len(tails)
+    cache.check()

@@ -49,7 +49,7 @@ SYNC_EACH_MAX: Final = 8
 """Up to here ledgers are synced one by one; more are synced with the whole file system at once."""
 START_WRITING_BYTES: Final = 256 * KIB
 """What is written in such pieces goes to the disk at once: a sync that finds it all waiting holds up the journal's."""
-SETTLE_BYTES: Final = 32 * MIB
+SETTLE_BYTES: Final = 16 * MIB
 """A ledger that got so much is synced without waiting for a checkpoint, and the memory of it used again."""
 POOLED_BYTES_MAX: Final = 1 * MIB
 EXTENTS_MAX: Final = 64

@@ -29,6 +29,11 @@ MANY_TAIL_BYTES: Final = 16 * KIB
 """With many topics so much of each is gathered before everything is written, but never more than the cache has."""
 
 
+TAIL_SHARE: Final = 4
+"""One tail is written when it has this part of what starts a write: disks take many small loads better than a large one,
+and the journal's syncs need not wait behind it."""
+
+
 class _Dirt:
     """A tail's bytes that were not handed over, and since when there are some."""
 
@@ -81,7 +86,9 @@ class TailCache:
         self._unhanded_bytes += cost
         self.cached_bytes += cost
         self.dirty_bytes += cost
-        if self._unhanded_bytes > self._flush_bytes:
+        if dirt.cost > self._config.flush_bytes // TAIL_SHARE:
+            self._hand_over([tail])
+        elif self._unhanded_bytes > self._flush_bytes:
             self._hand_over_most()
         if self.cached_bytes > self._config.cache_bytes:
             self._evict()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.core.segment import Ledger, WriteJob
 from danubius.ledger.entry import LedgerRef
-from danubius.ledger.tail_cache import MANY_TAIL_BYTES, MANY_TAILS, TailCache
-from danubius.model.limits import MIB
+from danubius.ledger.tail_cache import MANY_TAIL_BYTES, MANY_TAILS, TAIL_SHARE, TailCache
+from danubius.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
     from danubius.ledger.core.segment import Segment
@@ -35,15 +35,14 @@ class Tail:
 
 
 def flushed_at(tails: int) -> int:
-    """After how many bytes everything is written."""
+    """After how many bytes, of tails that have little each, everything is written."""
     jobs: list[WriteJobs] = []
     cache = TailCache(CONFIG, jobs.append)
     for _ in range(tails):
         cache.count_tail(1)
-    tail = Tail(cache)
     size = 0
     while not jobs:
-        cache.appended(tail, MIB // 4)
+        cache.appended(Tail(cache), MIB // 4)
         size += MIB // 4
     assert not cache.is_congested
     return size
@@ -67,12 +66,28 @@ def test_when_most_tails_are_gone_the_configured_size_counts_again() -> None:
     assert cache.is_congested
 
 
-def test_a_busy_tail_is_written_without_the_little_that_quiet_ones_have() -> None:
+def test_a_busy_tail_is_written_by_itself_when_it_has_its_share() -> None:
     cache = TailCache(CONFIG, lambda _: None)
     quiet, busy = Tail(cache), Tail(cache)
     cache.appended(quiet, 100)
-    cache.appended(busy, CONFIG.flush_bytes)
+    cache.appended(busy, CONFIG.flush_bytes // TAIL_SHARE)
+    assert (quiet.taken, busy.taken) == (0, 0)
+    cache.appended(busy, 1)
     assert (quiet.taken, busy.taken) == (0, 1)
+    cache.check()
+
+
+def test_large_tails_are_written_without_the_little_that_quiet_ones_have() -> None:
+    config = LedgerConfig(
+        cache_bytes=64 * MIB, flush_bytes=MIB, dirty_bytes_max=2 * MIB, block_bytes=4 * KIB
+    )
+    cache = TailCache(config, lambda _: None)
+    quiet, *large = [Tail(cache) for _ in range(12)]
+    cache.appended(quiet, 100)
+    for tail in large:
+        cache.appended(tail, 100 * KIB)
+    assert quiet.taken == 0
+    assert [tail.taken for tail in large] == [1] * len(large)
     cache.now_ms += CONFIG.flush_age_ms
     cache.hand_over_due()
     assert quiet.taken == 1

@@ -1,0 +1,84 @@
+"""What a Spark task does to read one range, and how errors reach people through Spark.
+
+Everything here is pickled into tasks, so it holds plain values only: options, names, numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from pyspark.sql.datasource import InputPartition
+
+from danubius.errors import (
+    DanubiusError,
+    LedgerDamaged,
+    OffsetOutOfRange,
+    TopicDeleted,
+    TopicNotFound,
+)
+from danubius.spark.fetching import client_of
+from danubius.spark.worker import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from danubius.spark.columns import Shape
+    from danubius.spark.options import ReadOptions
+    from danubius.spark.planning import Range
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KEEP_GOING = "Set failOnDataLoss to false to go on without what is gone, or begin anew with another checkpointLocation"
+
+
+class RangePartition(InputPartition):
+    """One range for one task."""
+
+    def __init__(self, range_: Range) -> None:
+        super().__init__(range_)
+
+    @property
+    def range(self) -> Range:
+        return self.value
+
+
+def plainly(function: Callable[P, R]) -> Callable[P, R]:
+    """Let an error of ours leave without the frames it came through: Spark prints them all, and the sentence is enough."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except LedgerDamaged:
+            raise
+        except DanubiusError as error:
+            raise type(error)(error.message) from None
+
+    return call
+
+
+def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition) -> Iterator[Any]:
+    """Arrow record batches of one range."""
+    if not isinstance(partition, RangePartition):
+        return  # Spark asks for the one partition of an empty plan
+    from danubius.spark.rows import read_rows
+
+    settle()
+    client = client_of(options.url, options.patience, is_known=True)
+    batches = read_rows(
+        client,
+        partition.range,
+        shape.stored,
+        options.fetch_bytes,
+        lossy=not options.fail_on_data_loss,
+    )
+    try:
+        yield from batches if shape.decode is None else map(shape.decode, batches)
+    except (OffsetOutOfRange, TopicNotFound, TopicDeleted) as error:
+        raise type(error)(f"{error.message}. {KEEP_GOING}") from None
+    except LedgerDamaged:
+        raise
+    except DanubiusError as error:
+        raise type(error)(error.message) from None

@@ -34,7 +34,7 @@ class DanubeBatchReader(DataSourceReader):
         """Called once, on the driver's side; what is published later is not part of this DataFrame."""
         return [RangePartition(range_) for range_ in plan_batch(self._options)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, self._shape, partition)
 
 

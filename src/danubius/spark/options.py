@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 URL_VARIABLE: Final = "DANUBIUS_URL"
 DEFAULT_URL: Final = f"danube://127.0.0.1:{DEFAULT_PORT}"
-PAYLOAD_FORMATS: Final = ("raw", "string", "json", "avro")
-MODES: Final = ("permissive", "failfast", "deadletter")
+PAYLOAD_OPTIONS: Final = ("payloadFormat", "payloadSchema", "mode", "deadLetterTopic")
 DEFAULT_NAMESPACE: Final = "default"
 
 Mode = Literal["batch", "stream"]
@@ -70,10 +69,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_trigger_delay_s: float = 900.0
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
-    payload_format: str = "raw"
-    payload_schema: str | None = None
-    mode: str = "permissive"
-    dead_letter_topic: str | None = None
+    payload: dict[str, str] = {}
+    """Options about payloads by their names, checked by `payloads.PayloadSpec`."""
     subscription: str | None = None
     fetch_bytes: int = 4 * MIB
     patience: Patience = Patience()
@@ -98,6 +95,10 @@ def topic_name(name: str, value: str) -> str:
         return parse_topic_name(value if "/" in value else f"/{DEFAULT_NAMESPACE}/{value}")
     except InvalidName as error:
         raise InvalidName(f"option {name}: {error.message}") from None
+
+
+def _topic(name: str, value: str) -> tuple[str, ...]:
+    return (topic_name(name, value),)
 
 
 def _topic_names(name: str, value: str) -> tuple[str, ...]:
@@ -127,9 +128,8 @@ def _boundary(name: str, value: str) -> Boundary:
         raise InvalidArgument(
             f"option {name} is {value!r}: write earliest, latest, or offsets as JSON"
         )
-    return Boundary(
-        offsets={tuple(slot): at for slot, at in parse(value, f"option {name}").items()}
-    )
+    offsets = parse(value, f"option {name}")
+    return Boundary(offsets={(slot.topic, slot.partition): at for slot, at in offsets.items()})
 
 
 def _time(name: str, value: str) -> Boundary:
@@ -197,26 +197,11 @@ def duration(name: str, value: str) -> float:
 
 
 def truth(name: str, value: str) -> bool:
-    """true or false."""
+    """Either of the two words."""
     word = value.strip().lower()
     if word not in {"true", "false"}:
         raise InvalidArgument(f"option {name} is {value!r}: write true or false")
     return word == "true"
-
-
-def one_of(words: Iterable[str]) -> Callable[[str, str], str]:
-    """A reader of one of these words."""
-    known = list(words)
-
-    def read(name: str, value: str) -> str:
-        word = value.strip().lower()
-        if word not in known:
-            raise InvalidArgument(
-                f"option {name} is {value!r}{nearest(word, known)}: it may be {', '.join(known)}"
-            )
-        return word
-
-    return read
 
 
 def _names(name: str, value: str) -> tuple[str, ...]:
@@ -246,8 +231,8 @@ class Option(msgspec.Struct, frozen=True):
 
 OPTIONS: Final = (
     Option("url", "url", _url),
-    Option("topic", "topics", lambda name, value: (topic_name(name, value),)),
-    Option("path", "topics", lambda name, value: (topic_name(name, value),)),
+    Option("topic", "topics", _topic),
+    Option("path", "topics", _topic),
     Option("subscribe", "topics", _topic_names),
     Option("subscribePattern", "pattern", _pattern),
     Option("startingOffsets", "starting", _boundary),
@@ -262,10 +247,10 @@ OPTIONS: Final = (
     Option("maxTriggerDelay", "max_trigger_delay_s", duration, "stream"),
     Option("failOnDataLoss", "fail_on_data_loss", truth),
     Option("columns", "columns", _names),
-    Option("payloadFormat", "payload_format", one_of(PAYLOAD_FORMATS)),
-    Option("payloadSchema", "payload_schema", _text),
-    Option("mode", "mode", one_of(MODES)),
-    Option("deadLetterTopic", "dead_letter_topic", topic_name),
+    Option("payloadFormat", "payloadFormat", _text),
+    Option("payloadSchema", "payloadSchema", _text),
+    Option("mode", "mode", _text),
+    Option("deadLetterTopic", "deadLetterTopic", _text),
     Option("subscription", "subscription", _subscription, "stream"),
     Option("fetchBytes", "fetch_bytes", _fetch_size),
     Option("connectTimeout", "connect_s", duration),
@@ -294,9 +279,10 @@ def read_options(raw: Mapping[str, str], mode: Mode | None = None) -> ReadOption
         given[option.field] = option.name
         fields[option.field] = option.read(option.name, value)
     waits = {name: fields.pop(name) for name in _PATIENCE if name in fields}
+    payload = {name: fields.pop(name) for name in PAYLOAD_OPTIONS if name in fields}
     fields.setdefault("url", os.environ.get(URL_VARIABLE, DEFAULT_URL))
     _url("url", fields["url"])
-    options = ReadOptions(**fields, patience=Patience(**waits))
+    options = ReadOptions(**fields, payload=payload, patience=Patience(**waits))
     _check(options, given, mode)
     return options
 
@@ -321,8 +307,6 @@ def _check(options: ReadOptions, given: Mapping[str, str], mode: Mode | None) ->
         raise InvalidArgument(
             f"option minOffsetsPerTrigger ({options.min_offsets_per_trigger}) is above maxOffsetsPerTrigger ({most})"
         )
-    if options.mode == "deadletter" and options.dead_letter_topic is None:
-        raise InvalidArgument("option mode is 'deadletter': say which topic in deadLetterTopic")
 
 
 def unknown_option(name: str, known: Iterable[str]) -> InvalidArgument:

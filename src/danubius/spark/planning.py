@@ -6,6 +6,7 @@ input gives the same plan; a limit above 0 always lets at least one offset throu
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -80,10 +81,7 @@ def _pieces_of(range_: Range, cutting: Cutting) -> int:
 def _cut(range_: Range, count: int) -> list[Range]:
     size = len(range_)
     cuts = [range_.begin + size * number // count for number in range(count + 1)]
-    return [
-        msgspec.structs.replace(range_, begin=begin, end=end)
-        for begin, end in zip(cuts, cuts[1:], strict=False)
-    ]
+    return [msgspec.structs.replace(range_, begin=begin, end=end) for begin, end in pairwise(cuts)]
 
 
 def share(total: int, weights: Sequence[float]) -> list[int]:

@@ -2,14 +2,15 @@
 # (pyarrow comes without types)
 """The records of an offset range as Arrow record batches, over the very buffers that arrived.
 
-Invariants: exactly the offsets [begin, end) come out, each once, rising; no row is touched by Python (a message that was
-sent in pieces is the exception: it is put together once); a batch that comes out has at most `ROWS_MAX` rows, and small
-ones are joined to at least `ROWS_MIN`, because Spark pays for every batch.
+Invariants: exactly the offsets [begin, end) come out, each once, rising; no row is touched by Python (a message that
+was sent in pieces is the exception: it is put together once); a batch that comes out has at most `ROWS_MAX` rows, and
+small ones are joined to at least `ROWS_MIN`, because Spark pays for every batch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -48,7 +49,7 @@ def read_rows(
                 whole = pieces.take(batch)
                 if whole is None:
                     continue
-                batch = whole  # noqa: PLW2901
+                batch = whole
             columns = _within(batch, range_, names)
             if columns is None:
                 continue
@@ -87,7 +88,7 @@ def _sliced(batch: Any) -> Iterator[Any]:
         return
     parts = -(-count // ROWS_MAX)
     cuts = [count * number // parts for number in range(parts + 1)]
-    for first, stop in zip(cuts, cuts[1:], strict=False):
+    for first, stop in pairwise(cuts):
         yield batch.slice(first, stop - first)
 
 

@@ -45,7 +45,7 @@ class RangePartition(InputPartition):
 
 
 def plainly(function: Callable[P, R]) -> Callable[P, R]:
-    """Let an error of ours leave without the frames it came through: Spark prints them all, and the sentence is enough."""
+    """Let an error of ours leave without the frames it came through: the sentence is enough, and Spark prints all."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -75,10 +75,24 @@ def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition
         lossy=not options.fail_on_data_loss,
     )
     try:
-        yield from batches if shape.decode is None else map(shape.decode, batches)
+        yield from batches if shape.payload is None else _typed(batches, shape, options)
     except (OffsetOutOfRange, TopicNotFound, TopicDeleted) as error:
         raise type(error)(f"{error.message}. {KEEP_GOING}") from None
     except LedgerDamaged:
         raise
     except DanubiusError as error:
         raise type(error)(error.message) from None
+
+
+def _typed(batches: Iterator[Any], shape: Shape, options: ReadOptions) -> Iterator[Any]:
+    from danubius.spark.payloads import typed
+
+    assert shape.payload is not None
+    deliver = None
+    if shape.payload.mode == "deadletter":
+        from danubius.spark.dead_letters import DeadLetters
+
+        deliver = DeadLetters(options.url, shape.payload.dead_letter_topic).publish
+    names = list(shape.names)
+    for batch in batches:
+        yield typed(batch, shape.payload, deliver).select(names)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from danubius.errors import DanubiusError
 from danubius.pipeline.graph import find_cycle
 from danubius.pipeline.problems import Problems, nearest
 from danubius.pipeline.sql_names import names_read
+from danubius.spark.options import read_options
 
 if TYPE_CHECKING:
     from danubius.pipeline.lines import Lines
@@ -35,6 +37,7 @@ def check(pipeline: Pipeline, lines: Lines, problems: Problems) -> None:
     for sink in pipeline.sinks.values():
         _check_mode(pipeline, sink, lines, problems)
     _check_installed(pipeline, lines, problems)
+    _check_options(pipeline, lines, problems)
 
 
 def _check_views(pipeline: Pipeline, lines: Lines, problems: Problems) -> None:
@@ -119,3 +122,14 @@ def _check_installed(pipeline: Pipeline, lines: Lines, problems: Problems) -> No
                     lines.at(kind, node.name, "format"),
                     f"tables of this format need the Python package {package}: pip install 'danubius[pipelines]'",
                 )
+
+
+def _check_options(pipeline: Pipeline, lines: Lines, problems: Problems) -> None:
+    """The options of topics are checked as the source itself will, before Spark starts."""
+    for source in pipeline.sources.values():
+        if source.table is None:
+            options = {"url": pipeline.url} | source.topics | source.options
+            try:
+                read_options(options, "stream" if source.is_stream else "batch")
+            except DanubiusError as error:
+                problems.add(lines.at("source", source.name, "options"), error.message)

@@ -98,6 +98,8 @@ class Reading(NamedTuple):
 
     def number(self, key: str, default: int) -> int:
         value = self.table.get(key)
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)  # a parameter is text
         if isinstance(value, int) and not isinstance(value, bool):
             if value >= 0:
                 return value
@@ -161,5 +163,6 @@ def _is(value: object, kind: type) -> bool:
             isinstance(each, str) for each in cast("list[object]", value)
         )
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        is_digits = isinstance(value, str) and value.isdecimal()
+        return is_digits or (isinstance(value, int) and not isinstance(value, bool))
     return isinstance(value, kind)

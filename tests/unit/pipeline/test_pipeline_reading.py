@@ -130,7 +130,7 @@ def test_a_parameter_that_the_file_does_not_have() -> None:
         ('trigger = "500ms"', "triger = 1", "triger", "did you mean trigger?"),
         ("danube://127.0.0.1:7000", "http://x", "http://x", "danube://"),
         ('checkpoint = "checkpoints/averages"\n', "", "", "checkpoint is missing"),
-        ("attempts_max = 3", 'attempts_max = "3"', "attempts_max", "it must be a whole number"),
+        ("attempts_max = 3", 'attempts_max = "three"', "attempts_max", "it must be a whole number"),
         ('first_delay = "2s"', 'first_delay = "2 moons"', "first_delay", 'such as "500ms"'),
         ('table = "tables/devices"', 'tabel = "x"\ntopic = "/default/d"', "tabel", "did you mean table?"),
         ('table = "tables/devices"', 'table = "t"\ntopic = "/default/d"', "[source.devices]", "exactly one of"),

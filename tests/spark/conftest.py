@@ -1,0 +1,40 @@
+"""One Spark session and one broker for all tests here; fresh brokers for tests that end theirs.
+
+A session takes seconds to start and holds a gigabyte: everything in this folder runs in one process, on one session.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from e2e.conftest import (  # noqa: F401  # fixtures
+    broker,
+    data_dir,
+    shared_process,
+    start_broker,
+    topic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Local Spark on two cores, as `danubius.spark.session` makes it."""
+    from danubius.spark import session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        started = session("tests", master="local[2]")
+    yield started
+    started.stop()

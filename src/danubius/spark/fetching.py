@@ -356,3 +356,11 @@ def client_of(url: str, patience: Patience, *, is_known: bool = False) -> FetchC
     client.patience = patience
     client.is_known = client.is_known or is_known
     return client
+
+
+def close_clients() -> None:
+    """Hang up on every broker: for processes that are about to end, or whose brokers are."""
+    for (pid, _), client in _clients.items():
+        if pid == os.getpid():
+            client.close()
+    _clients.clear()

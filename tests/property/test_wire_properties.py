@@ -81,6 +81,7 @@ BY_ANNOTATION = {
     "Handle": st.integers(0, 2**32 - 1),
     "Unsigned": st.integers(0, 2**64 - 1),
     "Ranges": st.lists(st.tuples(count, count), max_size=20),
+    "Stages": st.lists(st.tuples(count, count), max_size=20),
     "Position": position,
     "TopicSpec": spec,
     "TopicSummary": summary,

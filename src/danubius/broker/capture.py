@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from danubius.broker.snapshot import (
     CapturedSnapshot,
+    JobState,
     ProducerState,
+    StageState,
     SubscriptionState,
     TopicState,
     encode_topic,
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from danubius.broker.broker import Broker
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
+    from danubius.publish.core.stages import Job
 
 
 def take_snapshot(broker: Broker) -> CapturedSnapshot:
@@ -27,6 +30,24 @@ def take_snapshot(broker: Broker) -> CapturedSnapshot:
         list(broker.namespaces.values()),
         list(broker.partitioned.values()),
         list(broker.committed_transactions),
+        [_job_state(job) for job in broker.jobs.by_name.values()],
+    )
+
+
+def _job_state(job: Job) -> JobState:
+    decision = job.decision
+    return JobState(
+        job.name,
+        job.committed,
+        [
+            StageState(
+                s.number, s.batch, s.task, s.first, s.batches, s.messages, s.bytes, list(s.targets)
+            )
+            for s in job.stages.values()
+        ],
+        None
+        if decision is None
+        else (decision.batch, list(decision.stages), decision.next, decision.end),
     )
 
 

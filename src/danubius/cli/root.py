@@ -32,6 +32,7 @@ _MODULES: Final = {
     "bench": "danubius.cli.bench.command",
     "demo": "danubius.cli.demo",
     "pipeline": "danubius.cli.pipeline",
+    "sql": "danubius.cli.sql",
 }
 
 

@@ -1,7 +1,7 @@
 """Topics in a SQL text: which ones it reads (danube.`/default/orders`), and which of its conditions bound what is read.
 
 The text is split into tokens as Spark's lexer splits it (strings with escapes, quoted names, nested comments), so a
-topic in a string or a comment is none. A reference is replaced by the quoted name of a view that is exactly as long: the
+topic in a string or a comment is none. A reference is replaced by the quoted name of a view that is just as long: the
 positions in Spark's error messages stay those of the text that was typed.
 
 Bounds are taken only from a query whose shape leaves no doubt: one SELECT from one topic, conditions joined by AND. The

@@ -76,14 +76,14 @@ def write_batch(frame: DataFrame, pipeline: Pipeline, sink: Sink) -> None:
 def reason_of(error: BaseException) -> str:
     """What went wrong, in one line: Spark's sentence without its plans and stacks."""
     text = str(error).strip() or type(error).__name__
-    if "JVM stacktrace" in text:
-        text = text[: text.index("JVM stacktrace")]
-    lines = [line.strip() for line in text.splitlines()]
-    told = [line for line in lines if line.startswith(("danubius.", "pyspark.errors"))]
-    sentence = (
-        told[-1] if told and "Traceback" in text else next((line for line in lines if line), "")
-    )
-    return sentence.split(";'")[0].rstrip(";")[:REASON_MAX]
+    for mark in ("SQLSTATE:", "=== Streaming Query", "JVM stacktrace", "\n\tat "):
+        text = text.partition(mark)[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # Below a Python traceback the last line is the error itself; otherwise the first one is the sentence.
+    sentence = lines[-1] if "Traceback (most recent call last)" in text else lines[0]
+    return sentence.split(";'")[0].rstrip("; ")[:REASON_MAX]
 
 
 def _source_frame(spark: SparkSession, pipeline: Pipeline, source: Source) -> DataFrame:

@@ -51,7 +51,7 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    "spark.sql.streaming.numRecentProgressUpdates": "100",
+    "spark.ui.showConsoleProgress": "false",
 }
 
 

@@ -117,7 +117,7 @@ class TableWriter(DataSourceArrowWriter):
         return Written(write_files(iterator, self._target.layout()), None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        schema = to_arrow_schema(self._schema)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
         self._target.commit(schema, _files(messages), None, overwrite=self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -143,7 +143,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if not written:
             return
         batch = Batch(cast("str", written[0].query), batchId)
-        self._target.commit(to_arrow_schema(self._schema), _files(messages), batch)
+        self._target.commit(to_arrow_schema(self._schema, timezone="UTC"), _files(messages), batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         del batchId

@@ -14,18 +14,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from e2e.conftest import (  # noqa: F401  # fixtures
-    broker,
-    data_dir,
-    shared_process,
-    start_broker,
-    topic,
-)
+from e2e import conftest as brokers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+
+broker = brokers.broker
+data_dir = brokers.data_dir
+shared_process = brokers.shared_process
+start_broker = brokers.start_broker
+topic = brokers.topic
 
 
 @pytest.fixture(scope="session")

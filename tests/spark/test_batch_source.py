@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ import danubius
 from spark.topics import administer, create, numbers, payloads, publish, read
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
     from e2e.broker_process import BrokerProcess
 
@@ -190,11 +191,8 @@ def test_wrong_options_are_named(spark: SparkSession, broker: BrokerProcess, top
         ({"subscribe": "/default/a"}, "say the same thing"),
         ({"url": "http://127.0.0.1"}, "danube://host:port"),
     ]:
-        text = _error(
-            lambda options=options: read(
-                spark, **{"url": broker.url, "topic": topic, **options}
-            ).count()
-        )
+        reader = spark.read.format("danube").options(url=broker.url, topic=topic)
+        text = _error(partial(_count, reader.options(**options)))
         assert says in text, options
         assert len(text.splitlines()) < 20, text
     assert "does not exist" in _error(
@@ -208,6 +206,10 @@ def test_no_broker_is_one_sentence(spark: SparkSession) -> None:
     text = _error(lambda: read(spark, "danube://127.0.0.1:9", **options).count())
     assert "no broker answers at danube://127.0.0.1:9" in text
     assert len(text.splitlines()) < 20, text
+
+
+def _count(reader: DataFrameReader) -> int:
+    return reader.load().count()
 
 
 def _error(action: Any) -> str:

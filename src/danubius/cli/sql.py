@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TABLE_ROWS_MAX: Final = 1_000
 """Rows of a table if --limit does not say: more than anybody reads, less than a terminal chokes on."""
 CELL_CHARACTERS_MAX: Final = 120
-_OTHER_VOICE: Final = "SQLQueryContextLogger"
+_OTHER_VOICES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Where PySpark logs, on this process's standard error, what it raises anyway."""
 _LOOK_SECONDS: Final = 0.2
 _LOG_TAIL_BYTES: Final = 4_096
@@ -291,9 +291,12 @@ def _spark(master: str) -> Generator[SparkSession]:
 
 
 def _start(master: str) -> SparkSession:
+    from pyspark.logger import PySparkLogger
+
     from danubius.spark.sessions import session
 
-    logging.getLogger(_OTHER_VOICE).setLevel(logging.CRITICAL)
+    for name in _OTHER_VOICES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     os.environ["TZ"] = "UTC"  # PySpark hands out times without a zone, in that of the process
     time.tzset()
     return session("danubius sql", master=master, config={"spark.log.level": "ERROR"})

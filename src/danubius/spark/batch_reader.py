@@ -41,6 +41,9 @@ class DanubeBatchReader(DataSourceReader):
 def plan_batch(options: ReadOptions) -> list[Range]:
     """The ranges of a batch read, one for each task."""
     client = client_of(options.url, options.patience)
+    client.is_known = (
+        False  # whoever waits here for an answer wants to know within seconds that there is none
+    )
     names = find_partitions(client, options)
     if not names:
         raise InvalidArgument(f"no topic matches the pattern {options.pattern!r}")

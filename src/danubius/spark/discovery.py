@@ -48,35 +48,50 @@ class Extent(msgspec.Struct, frozen=True, gc=False):
 
 def find_partitions(client: FetchClient, options: ReadOptions) -> Names:
     """All partitions that the options mean, by topic and number. A pattern may match nothing; a named topic must be."""
-    topics = options.topics
-    if options.pattern is not None:
-        topics = _matching(client, re.compile(options.pattern))
-    commands = [Lookup(topic) for topic in topics]
+    wanted: dict[str, list[str]] = {topic: [] for topic in options.topics}
+    pattern = None if options.pattern is None else re.compile(options.pattern)
+    if pattern is not None:
+        wanted = _matching(client, pattern)
+    commands = [Lookup(topic) for topic in wanted]
     names: Names = {}
-    for topic, command, answer in zip(topics, commands, client.request_all(commands), strict=True):
-        if isinstance(answer, TopicNotFound) and options.pattern is not None:
-            continue  # it went while we looked
+    for (topic, plain), command, answer in zip(
+        wanted.items(), commands, client.request_all(commands), strict=True
+    ):
+        if pattern is not None and isinstance(answer, TopicNotFound):
+            names |= {Slot(name, 0): name for name in plain}
+            continue
         located = client.check(command, answer, Located)
         if not located.partitions:
-            names[Slot(topic, 0)] = topic
-        for number in range(located.partitions):
-            names[Slot(topic, number)] = partition_name(TopicName(topic), number)
+            names |= {Slot(name, 0): name for name in plain}
+        if pattern is None or pattern.fullmatch(topic):
+            names |= _partitions(topic, located.partitions)
     return dict(sorted(names.items()))
 
 
-def _matching(client: FetchClient, pattern: re.Pattern[str]) -> tuple[str, ...]:
-    """The topics whose whole name matches; partitions count as the topic they belong to."""
-    found: set[str] = set()
+def _partitions(topic: str, count: int) -> Names:
+    if not count:
+        return {Slot(topic, 0): topic}
+    return {Slot(topic, at): partition_name(TopicName(topic), at) for at in range(count)}
+
+
+def _matching(client: FetchClient, pattern: re.Pattern[str]) -> dict[str, list[str]]:
+    """The topics whose whole name matches, each with those that are only called like partitions of it.
+
+    The list that brokers give has partitions in it, not the topics they belong to.
+    """
+    found: dict[str, list[str]] = {}
     after = ""
     while True:
         page = client.request(ListTopics("", after, PAGE), TopicsListed)
         for summary in page.topics:
             member = base_of(TopicName(summary.topic))
-            name = summary.topic if member is None else member[0]
-            if pattern.fullmatch(name):
-                found.add(name)
+            base = summary.topic if member is None else member[0]
+            if pattern.fullmatch(base):
+                found.setdefault(base, [])
+            if member is not None and pattern.fullmatch(summary.topic):
+                found.setdefault(base, []).append(summary.topic)
         if not page.more or not page.topics:
-            return tuple(sorted(found))
+            return dict(sorted(found.items()))
         after = page.topics[-1].topic
 
 

@@ -184,10 +184,10 @@ class FetchClient:
                 break
             try:
                 self._connect()
-                lost_at = None
                 tickets = [self._send(commands[number]) for number in open_]
                 for number, ticket in zip(open_, tickets, strict=True):
                     answers[number] = self._wait(ticket)
+                    lost_at = None
             except (BrokerUnavailable, DeadlineExceeded) as error:
                 self.close()
                 lost_at = self._bear(error, lost_at)
@@ -213,7 +213,8 @@ class FetchClient:
 
     def _collect(self, command: AnyCommand, ticket: int | None) -> Answer:
         """The answer to what was asked ahead, or to asking now."""
-        if ticket is not None:
+        if ticket in self._waited_for:  # else its connection is gone
+            assert ticket is not None
             try:
                 answer = self._wait(ticket)
             except (BrokerUnavailable, DeadlineExceeded):

@@ -43,6 +43,7 @@ TUNED: Final[Mapping[str, str]] = {
 }
 LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

@@ -53,10 +53,10 @@ class DanubeDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from danubius.spark.writer import batch_writer
 
-        return batch_writer(self.options, schema, overwrite)
+        return batch_writer(dict(self.options), schema, overwrite)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from danubius.spark.writer import stream_writer
 
-        return stream_writer(self.options, schema, overwrite)
+        return stream_writer(dict(self.options), schema, overwrite)

@@ -12,7 +12,6 @@ from pyspark.sql.datasource import InputPartition
 
 from danubius.errors import (
     DanubiusError,
-    LedgerDamaged,
     OffsetOutOfRange,
     TopicDeleted,
     TopicNotFound,
@@ -51,10 +50,8 @@ def plainly(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except LedgerDamaged:
-            raise
         except DanubiusError as error:
-            raise type(error)(error.message) from None
+            raise error.with_traceback(None) from None
 
     return call
 
@@ -78,10 +75,8 @@ def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition
         yield from batches if shape.payload is None else _typed(batches, shape, options)
     except (OffsetOutOfRange, TopicNotFound, TopicDeleted) as error:
         raise type(error)(f"{error.message}. {KEEP_GOING}") from None
-    except LedgerDamaged:
-        raise
     except DanubiusError as error:
-        raise type(error)(error.message) from None
+        raise error.with_traceback(None) from None
 
 
 def _typed(batches: Iterator[Any], shape: Shape, options: ReadOptions) -> Iterator[Any]:

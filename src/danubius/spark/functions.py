@@ -89,7 +89,7 @@ def decode_avro(schema: str, column: Column | str = "payload") -> Column:
         for batch in batches:
             yield decoder.decode(batch).values
 
-    make: Any = f.arrow_udf  # Any: its stubs know no iterators
+    make: Any = getattr(f, "arrow_udf")  # noqa: B009  # its stubs are unknown to the type checker
     return make(decode, fields, f.ArrowUDFType.SCALAR_ITER)(_column(column))
 
 

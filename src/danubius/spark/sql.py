@@ -56,7 +56,7 @@ FAILURES: Final = (PySparkException, Py4JError)
 _OURS: Final = re.compile(r"danubius\.errors\.\w+: (.+)")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+")
 _CONDITION: Final = re.compile(r"^\[[A-Z_.0-9]+\] ")
-_PLACE: Final = re.compile(r"[;.]? ?\(?line (\d+),? pos(?:ition)? (\d+)\)?;?$")
+_PLACE: Final = re.compile(r"[;.]* ?\(?line (\d+),? pos(?:ition)? (\d+)\)?;?$")
 _LINES_MAX: Final = 2
 
 

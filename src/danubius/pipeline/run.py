@@ -246,7 +246,7 @@ def run(
             f"danubius-{pipeline.name}", master=how.master, remote=how.remote, config=settings
         )
         try:
-            return _run(spark, pipeline, how, folder, (tell, watch))
+            return run_on(spark, pipeline, how, tell, watch)
         finally:
             spark.stop()
     finally:
@@ -254,21 +254,25 @@ def run(
             lock.close()
 
 
-def _run(
+def run_on(
     spark: SparkSession,
     pipeline: Pipeline,
     how: How,
-    folder: Path | None,
-    outputs: tuple[Callable[[str], None], Callable[[Status], None]],
+    tell: Callable[[str], None],
+    watch: Callable[[Status], None],
 ) -> bool:
+    """Run the pipeline on a session that is there; its owner sees to settings and to one run a checkpoint."""
+    folder = statuses.folder_of(pipeline.checkpoint)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     _prepare(spark, pipeline, how)
-    under_way = Run(spark, pipeline, how, *outputs)
+    under_way = Run(spark, pipeline, how, tell, watch)
     for name, waits in needs(pipeline, is_once=how.is_once).items():
         if not waits:  # what Spark finds wrong in the file is told before anything runs
             frame_of(spark, pipeline, pipeline.sinks[name])
     if how.metrics_port is not None:
         under_way.metrics_port = serve(under_way.status, how.metrics_host, how.metrics_port)
-        outputs[0](f"metrics at http://{how.metrics_host}:{under_way.metrics_port}/metrics")
+        tell(f"metrics at http://{how.metrics_host}:{under_way.metrics_port}/metrics")
     with _signals(under_way.ask_to_stop):
         try:
             return under_way.loop(folder)

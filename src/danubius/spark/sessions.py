@@ -27,6 +27,8 @@ REMEDY: Final = (
     f"Spark needs Java {JAVA_MIN} or newer: install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless;"
     " macOS: brew install openjdk@17) or set JAVA_HOME to where it is"
 )
+ROOTS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
+"""Where systems put Java beside the path."""
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 TUNED: Final[Mapping[str, str]] = {
@@ -126,7 +128,7 @@ def _candidates() -> Iterable[Path]:
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
         yield Path(on_path)
-    for root in ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines"):
+    for root in ROOTS:
         yield from sorted(Path(root).glob("*/bin/java"), reverse=True)
         yield from sorted(Path(root).glob("*/Contents/Home/bin/java"), reverse=True)
 

@@ -72,8 +72,7 @@ def test_bounds_of_offsets_become_one_range(
             "No `nope` in danube.`/default/t` (line 1, position 7)",
         ),
         (
-            "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n  File x"
-            + "\ndanubius.errors.TopicNotFound: topic /default/nope does not exist\n SQLSTATE: 38000",
+            "[PYTHON] Failed: Traceback (most\ndanubius.errors.TopicNotFound: topic /default/nope does not exist\n SQLSTATE: 38",
             "topic /default/nope does not exist",
         ),
         (

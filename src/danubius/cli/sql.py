@@ -94,8 +94,9 @@ def sql(
     parsed = topics_in_sql.check_query(text)
     topics_in_sql.check_topics(url, parsed)
     read = dict(options)
-    if start or (watch and not topics_in_sql.find_bounds(parsed)):
-        read.setdefault("startingOffsets", start or "latest")
+    says_start = any(name.lower().startswith("starting") for name in read)
+    if start or (watch and not says_start and not topics_in_sql.find_bounds(parsed)):
+        read["startingOffsets"] = start or "latest"
     declared = _declared(schemas)
     if infer:
         declared |= _inferred(url, parsed, declared)

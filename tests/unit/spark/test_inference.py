@@ -72,8 +72,8 @@ def test_bounds_of_offsets_become_one_range(
             "No `nope` in danube.`/default/t` (line 1, position 7)",
         ),
         (
-            "[PYTHON] Failed: Traceback (most\ndanubius.errors.TopicNotFound: topic /default/nope does not exist\n SQLSTATE: 38",
-            "topic /default/nope does not exist",
+            "[PYTHON] Failed: Traceback (most\ndanubius.errors.TopicNotFound: topic /a/b does not exist\n SQLSTATE: 38",
+            "topic /a/b does not exist",
         ),
         (
             "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1) ==\nSELECT 1/0",

@@ -63,10 +63,9 @@ def test_no_lag_where_sources_do_not_say_it() -> None:
     assert lag_of({"sources": [{"endOffset": "3", "latestOffset": None}]}) is None
 
 
-def _status(**changes: Any) -> Status:
+def _status() -> Status:
     queries = {"table": QueryStatus("running", 2, "why", advance(Figures(), _report()))}
-    facts = {"state": "running", "queries": queries} | changes
-    return Status("p", "p.toml", 1, started="a", updated="b", metrics_port=None, **facts)
+    return Status("p", "p.toml", 1, "running", "a", "b", None, queries)
 
 
 def test_a_status_is_read_as_it_was_written(tmp_path: Path) -> None:

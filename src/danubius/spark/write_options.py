@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_BYTES_MAX: Final = 8 * MIB
-IGNORED: Final = frozenset({"checkpointlocation"})
+IGNORED: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark's own, which it passes on."""
 WRITTEN: Final = ("payload", "key", "attributes", "topic")
 PASSED_OVER: Final = (

@@ -276,8 +276,11 @@ def _inferred(url: str, query: Query, declared: dict[str, str]) -> dict[str, str
 @contextlib.contextmanager
 def _spark(master: str) -> Generator[SparkSession]:
     """A session, stopped afterwards; one that this process has already is used and left."""
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    for name in _OTHER_VOICES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
@@ -292,12 +295,8 @@ def _spark(master: str) -> Generator[SparkSession]:
 
 
 def _start(master: str) -> SparkSession:
-    from pyspark.logger import PySparkLogger
-
     from danubius.spark.sessions import session
 
-    for name in _OTHER_VOICES:
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     os.environ["TZ"] = "UTC"  # PySpark hands out times without a zone, in that of the process
     time.tzset()
     return session("danubius sql", master=master, config={"spark.log.level": "ERROR"})

@@ -1,0 +1,184 @@
+"""`danubius sql` against a real broker and a real Spark: the session of the tests, and once a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from danubius import blocking
+from danubius.spark.sql import Topics
+from e2e.broker_process import environment
+from e2e.cli_calls import call, run, run_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from e2e.broker_process import BrokerProcess
+
+
+def publish(url: str, topic: str, first: int, end: int, **options: Any) -> None:
+    payloads = [
+        b'{"id":%d,"price":%d.5,"offset":-1,"mixed":%s}' % (n, n, (b"1", b'"x"')[n % 2])
+        for n in range(first, end)
+    ]
+    with blocking.connect(url) as client, client.producer(topic, **options) as producer:
+        producer.send_many(payloads)
+
+
+def test_questions_and_their_answers(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    assert spark.version
+    publish(broker.url, topic, 0, 20)
+    with blocking.connect(broker.url) as client, client.producer(topic) as producer:
+        producer.send(b"oops")
+    name = f"danube.`{topic}`"
+
+    table = run(
+        broker, "sql", f"SELECT offset, payload FROM {name} WHERE offset < 2 ORDER BY 1"
+    ).splitlines()
+    assert table[0].split() == ["offset", "payload"]
+    assert [line.split()[0] for line in table[1:]] == ["0", "1"]
+    assert run_json(
+        broker,
+        "sql",
+        f"SELECT count(*) AS n FROM {name} WHERE publish_time > now() - INTERVAL 1 HOUR",
+    ) == [{"n": 21}]
+    assert run_json(
+        broker,
+        "sql",
+        f"SELECT count(*) AS n FROM {name} WHERE publish_time > now() + INTERVAL 1 HOUR",
+    ) == [{"n": 0}]
+    assert run_json(
+        broker, "sql", f"SELECT get_json_object(payload, '$.id') AS i FROM {name} WHERE offset = 7"
+    ) == [{"i": "7"}]
+    inferred = run_json(
+        broker,
+        "sql",
+        f"SELECT sum(id) AS s, max(payload.offset) AS o, max(offset) AS m, count(_error) AS bad FROM {name}",
+        "--infer",
+    )
+    assert inferred == [{"s": 190, "o": -1, "m": 20, "bad": 1}]
+    declared = run_json(
+        broker,
+        "sql",
+        f"SELECT id, price FROM {name} WHERE id >= 18 ORDER BY id",
+        "--schema",
+        f"{topic}=id INT, price DOUBLE",
+    )
+    assert declared == [{"id": 18, "price": 18.5}, {"id": 19, "price": 19.5}]
+    everywhere = run_json(
+        broker,
+        "sql",
+        f"SELECT count(*) AS n FROM {name} a JOIN {name} b USING (id)",
+        "--schema",
+        "id INT",
+    )
+    assert everywhere == [{"n": 20}]
+    assert len(run_json(broker, "sql", f"SELECT * FROM {name}", "--limit", "3")) == 3
+    ended = run_json(
+        broker,
+        "sql",
+        f"SELECT count(*) AS n FROM {name}",
+        "--option",
+        f'endingOffsets={{"{topic}":{{"0":5}}}}',
+    )
+    assert ended == [{"n": 5}]
+    described = run_json(broker, "sql", f"DESCRIBE {name}")
+    assert {"col_name": "payload", "data_type": "string", "comment": None} in described
+
+
+def test_bounds_of_partitioned_topics(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    with blocking.connect(broker.url) as client:
+        client.create_topic(topic, partitions=3)
+    publish(broker.url, topic, 0, 30, batch_records=1)
+    topics = Topics(spark, broker.url)
+    name = f"danube.`{topic}`"
+    every = topics.query(f"SELECT partition, offset FROM {name}").collect()
+    assert len(every) == 30
+    for where in (
+        "offset >= 5",
+        "offset < 3",
+        "offset > 2 AND offset <= 6",
+        "offset = 4",
+        "offset > 100",
+        "offset > 5 AND offset < 2",
+    ):
+        found = topics.query(f"SELECT partition, offset FROM {name} WHERE {where}").collect()
+        condition = where.replace(" AND ", " and ").replace(" = ", " == ")
+        expected = [row for row in every if eval(condition, {"offset": row.offset})]
+        assert sorted(found) == sorted(expected), where
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("SELECT nope FROM {topic}", "(line 1, position 7)"),
+        ("SELECT offset\nFORM x {topic}", "Syntax error at or near"),
+        ("SELECT * FROM nix, {topic}", "`nix` cannot be found"),
+        ("SELECT 1 / (offset - offset) FROM {topic}", "Division by zero"),
+        ("SELECT * FROM danube.`/default/nope`", "topic /default/nope does not exist"),
+        ("SELECT * FROM danube.orders", "line 1, position 21"),
+        ("DELETE FROM {topic}", "DELETE is not a query"),
+        ("", "the query is empty"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    spark: SparkSession, broker: BrokerProcess, query: str, sentence: str
+) -> None:
+    topic = "/default/sql-mistakes"
+    publish(broker.url, topic, 0, 1)
+    done = call(broker, "sql", query.format(topic=f"danube.`{topic}`"))
+    assert done.code == 1
+    assert done.stdout == ""
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_cannot_be_is_told_without_spark(broker: BrokerProcess, topic: str) -> None:
+    publish(broker.url, topic, 0, 1)
+    query = f"SELECT * FROM danube.`{topic}`"
+    wrong = call(broker, "sql", query, "--schema", "id BIGIN")
+    assert (wrong.code, "did you mean BIGINT?" in wrong.stderr) == (1, True)
+    with blocking.connect(broker.url) as client, client.producer(f"{topic}-text") as producer:
+        producer.send(b"no json")
+    nothing = call(broker, "sql", f"SELECT * FROM danube.`{topic}-text`", "--infer")
+    assert (nothing.code, "no schema can be inferred" in nothing.stderr) == (1, True)
+    assert call(broker, "sql", query, "--option", "x").code == 2
+
+
+def test_watch_follows_until_ctrl_c(broker: BrokerProcess, topic: str) -> None:
+    publish(broker.url, topic, 0, 5)
+    query = f"SELECT count(*) AS n, sum(id) AS s FROM danube.`{topic}`"
+    command = [
+        sys.executable, "-m", "danubius", "sql", query, "--watch", "--from", "earliest", "--schema", "id BIGINT",
+        "--json", "--master", "local[1]", "--url", broker.url,
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        try:
+            assert json.loads(watching.stdout.readline()) == {"n": 5, "s": 10}
+            publish(broker.url, topic, 5, 6)
+            assert json.loads(watching.stdout.readline()) == {"n": 6, "s": 15}
+            os.killpg(watching.pid, signal.SIGINT)
+            rest, told = watching.communicate(timeout=120)
+        finally:
+            if watching.poll() is None:
+                os.killpg(watching.pid, signal.SIGKILL)
+    assert (watching.returncode, rest, told) == (0, "", "")

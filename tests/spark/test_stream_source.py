@@ -172,6 +172,33 @@ def test_lost_data_ends_a_query_unless_it_may_be_lost(
     )
 
 
+def test_a_batch_that_failed_comes_again_with_the_same_rows(
+    spark: SparkSession, broker: BrokerProcess, topic: str, sink: Sink
+) -> None:
+    create(broker.url, topic, partitions=2)
+    publish(broker.url, topic, numbers(0, 40), keys=[b"%d" % at for at in range(40)])
+    frame = stream(
+        spark, broker.url, topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger=25
+    )
+    seen: list[list[int]] = []
+
+    def fail_once(batch: DataFrame, number: int) -> None:
+        seen.append(sorted(int(row.payload) for row in batch.collect()))
+        if len(seen) == 1:
+            raise RuntimeError("this batch is to come again")
+
+    writer = frame.writeStream.foreachBatch(fail_once).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(sink_folder(sink, "again")))
+    with pytest.raises(StreamingQueryException, match="this batch is to come again"):
+        writer.start().awaitTermination(int(2 * WAIT_S))
+    # What is published now does not change the batch that was begun.
+    publish(broker.url, topic, numbers(40, 50), keys=[b"%d" % at for at in range(10)])
+    assert writer.start().awaitTermination(int(2 * WAIT_S))
+    assert len(seen[0]) == 25
+    assert seen[1] == seen[0]
+    assert sorted(number for batch in seen[1:] for number in batch) == list(range(50))
+
+
 def test_a_broker_that_is_killed_is_waited_for(
     spark: SparkSession, start_broker: StartBroker, topic: str, sink: Sink
 ) -> None:

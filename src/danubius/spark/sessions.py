@@ -49,6 +49,8 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # PySpark from the installed package, compiled, instead of from a zip that every first task compiles.
+    "spark.python.daemon.module": "danubius.spark.daemon",
     # Whatever fails here fails the caller too, with its sentence; Spark's log would add 80 lines of frames to it.
     "spark.log.level": "FATAL",
 }

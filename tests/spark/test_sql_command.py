@@ -13,7 +13,7 @@ import pytest
 
 from danubius import blocking
 from danubius.spark.sql import Topics
-from e2e.broker_process import environment
+from e2e.broker_process import environment, run_command
 from e2e.cli_calls import call, run, run_json
 
 if TYPE_CHECKING:
@@ -153,6 +153,10 @@ def test_what_cannot_be_is_told_without_spark(broker: BrokerProcess, topic: str)
     nothing = call(broker, "sql", f"SELECT * FROM danube.`{topic}-text`", "--infer")
     assert (nothing.code, "no schema can be inferred" in nothing.stderr) == (1, True)
     assert call(broker, "sql", query, "--option", "x").code == 2
+    nobody = run_command("sql", query, "--url", "danube://127.0.0.1:9")
+    assert (nobody.code, nobody.stdout) == (1, "")
+    assert nobody.stderr.startswith("danubius: no broker answers at danube://127.0.0.1:9")
+    assert len(nobody.stderr.splitlines()) == 1
 
 
 def test_watch_follows_until_ctrl_c(broker: BrokerProcess, topic: str) -> None:

@@ -14,6 +14,7 @@ row is left out of a DataFrame only after its letter is stored. What that rests 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from datetime import timedelta
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from danubius.client.client import connect
 from danubius.client.core.retry import Backoff
+from danubius.client.partitioned_reader import PartitionedReader
 from danubius.errors import (
     DanubiusError,
     DeadlineExceeded,
@@ -31,8 +33,6 @@ from danubius.errors import (
     ProducerFenced,
     TopicNotFound,
 )
-from danubius.spark.fetching import FetchClient, Patience, client_of
-from danubius.wire.commands import Located, Lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,6 @@ class DeadLetters:
 
     def publish(self, bad: BadRecords) -> None:
         """Return when all of them are stored, by this call or an earlier one."""
-        self._check()
         count = asyncio.run(self._persist(bad))
         _log.warning(
             "%d records could not be read: %d new letters in %s",
@@ -85,20 +84,10 @@ class DeadLetters:
             self._topic,
         )
 
-    def _check(self) -> None:
-        """Of several partitions each has its own turn, and two who hold one each would wait for ever."""
-        command = Lookup(self._topic)
-        (answer,) = client_of(self._url, Patience(), is_known=True).request_all([command])
-        if isinstance(answer, TopicNotFound):
-            return
-        if FetchClient.check(command, answer, Located).partitions:
-            raise InvalidArgument(
-                f"deadLetterTopic {self._topic} is partitioned: choose one that is not"
-            )
-
     async def _persist(self, bad: BadRecords) -> int:
         waits = Backoff(random.random)
         async with connect(self._url) as client:
+            await self._check(client)
             while True:
                 try:
                     async with asyncio.timeout(TURN_SECONDS_MAX):
@@ -136,6 +125,15 @@ class DeadLetters:
                     ],
                 )
         return len(new)
+
+    async def _check(self, client: Client) -> None:
+        """Of several partitions each has its own turn, and two who hold one each would wait for ever."""
+        with contextlib.suppress(TopicNotFound):
+            async with client.reader(self._topic, start="latest") as reader:
+                if isinstance(reader, PartitionedReader):
+                    raise InvalidArgument(
+                        f"deadLetterTopic {self._topic} is partitioned: choose one that is not"
+                    )
 
     async def _find(self, client: Client, columns: Any) -> set[Origin]:
         """The origins of letters that are there, of those that could be ours."""

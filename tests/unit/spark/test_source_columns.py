@@ -1,3 +1,5 @@
+# pyright: reportUnknownVariableType=false
+# (pyarrow comes without types)
 """Which columns a read has, and which of them are taken from the topic."""
 
 from __future__ import annotations

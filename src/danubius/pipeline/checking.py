@@ -10,6 +10,7 @@ from danubius.pipeline.graph import find_cycle
 from danubius.pipeline.problems import Problems, nearest
 from danubius.pipeline.sql_names import names_read
 from danubius.spark.options import read_options
+from danubius.spark.write_options import write_options
 
 if TYPE_CHECKING:
     from danubius.pipeline.lines import Lines
@@ -120,7 +121,7 @@ def _check_installed(pipeline: Pipeline, lines: Lines, problems: Problems) -> No
             if package and find_spec(package) is None:
                 problems.add(
                     lines.at(kind, node.name, "format"),
-                    f"tables of this format need the Python package {package}: pip install 'danubius[pipelines]'",
+                    f"tables of this format need the Python package {package}: pip install 'danubius[tables]'",
                 )
 
 
@@ -133,3 +134,9 @@ def _check_options(pipeline: Pipeline, lines: Lines, problems: Problems) -> None
                 read_options(options, "stream" if source.is_stream else "batch")
             except DanubiusError as error:
                 problems.add(lines.at("source", source.name, "options"), error.message)
+    for sink in pipeline.sinks.values():
+        if sink.topic is not None:
+            try:
+                write_options({"url": pipeline.url, "topic": sink.topic} | sink.options)
+            except DanubiusError as error:
+                problems.add(lines.at("sink", sink.name, "options"), error.message)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-
+from danubius.errors import InvalidArgument
 from danubius.pipeline.core.supervision import State
+
+try:
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ImportError:
+    raise InvalidArgument(
+        "metrics need the Python package prometheus-client: pip install 'danubius[broker]'"
+    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

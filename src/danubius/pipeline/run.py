@@ -26,7 +26,6 @@ from danubius.pipeline.building import frame_of, reason_of, start_stream, write_
 from danubius.pipeline.core.supervision import Done, GaveUp, Retry, Start, Stop, Supervision
 from danubius.pipeline.functions import own_files
 from danubius.pipeline.graph import needs
-from danubius.pipeline.metrics import serve
 from danubius.pipeline.progress import Figures, Json, advance, is_batch
 from danubius.pipeline.status import QueryStatus, Status
 from danubius.pipeline.tables import TableDataSource
@@ -271,6 +270,10 @@ def run_on(
         if not waits:  # what Spark finds wrong in the file is told before anything runs
             frame_of(spark, pipeline, pipeline.sinks[name])
     if how.metrics_port is not None:
+        from danubius.pipeline.metrics import (
+            serve,
+        )  # needs a package that a run without metrics does not
+
         under_way.metrics_port = serve(under_way.status, how.metrics_host, how.metrics_port)
         tell(f"metrics at http://{how.metrics_host}:{under_way.metrics_port}/metrics")
     with _signals(under_way.ask_to_stop):

@@ -148,6 +148,8 @@ def test_a_parameter_that_the_file_does_not_have() -> None:
         ('mode = "update"', 'mode = "overwrite"', "overwrite", "batch sinks"),
         ('mode = "update"', 'mode = "some"', 'mode = "some"', "one of append"),
         ('format = "delta"\n', 'mode = "update"\n', 'mode = "update"', "upsert"),
+        ('mode = "update"', 'options = { compresion = "zstd" }', "compresion", "compression"),
+        ('startingOffsets = "earliest"', 'startingOfsets = "earliest"', "Ofsets", "startingOffsets"),
         ('mode = "update"', 'after = ["tabel"]', "after", "did you mean table?"),
         ('mode = "update"', 'partition_by = ["a"]', 'partition_by = ["a"]', "for tables"),
         ('mode = "update"', 'checkpoint = "checkpoints/averages/table"', "checkpoints/averages/table", "its own"),

@@ -55,6 +55,7 @@ class Follower:
         """Where to stop with Trigger.AvailableNow; None: never."""
         self._ends: Offsets = {}
         self._waits_since: float | None = None
+        self._said = ""
         self._reporter = (
             None if options.subscription is None else Reporter(self._client, options.subscription)
         )
@@ -260,7 +261,9 @@ class Follower:
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRange(f"{what}. {KEEP_GOING}")
-        log.warning("data loss, which failOnDataLoss=false allows: %s", what)
+        if what != self._said:  # it is seen again at every trigger until the offsets are past it
+            log.warning("data loss, which failOnDataLoss=false allows: %s", what)
+            self._said = what
 
 
 def _needs_extents(begin: Offsets, stop: Offsets) -> bool:

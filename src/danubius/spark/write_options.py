@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from danubius.client.core.address import parse_url
 from danubius.client.options import parse_codec
 from danubius.errors import InvalidArgument
 from danubius.model.limits import KIB, MIB
@@ -77,12 +78,13 @@ def _batch_size(name: str, value: str) -> int:
     return number
 
 
-def _text(_name: str, value: str) -> str:
+def _url(_name: str, value: str) -> str:
+    parse_url(value)
     return value
 
 
 WRITE_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "url": ("url", _text),
+    "url": ("url", _url),
     "topic": ("topic", topic_name),
     "path": ("topic", topic_name),
     "compression": ("codec", _codec),
@@ -109,7 +111,8 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
             raise InvalidArgument(f"options topic and {name} say the same thing: give one of them")
         fields[field] = read(name, value)
     waits = {name: fields.pop(name) for name in Patience.__struct_fields__ if name in fields}
-    fields.setdefault("url", os.environ.get(URL_VARIABLE, DEFAULT_URL))
+    if "url" not in fields:
+        fields["url"] = _url("url", os.environ.get(URL_VARIABLE, DEFAULT_URL))
     return WriteOptions(**fields, patience=Patience(**waits))
 
 

@@ -17,7 +17,9 @@ from e2e.broker_process import environment, run_command
 from e2e.cli_calls import call, run, run_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
+
+    from pyspark.sql import Row, SparkSession
 
     from e2e.broker_process import BrokerProcess
 
@@ -99,23 +101,66 @@ def test_bounds_of_partitioned_topics(
 ) -> None:
     with blocking.connect(broker.url) as client:
         client.create_topic(topic, partitions=3)
-    publish(broker.url, topic, 0, 30, batch_records=1)
+    publish(broker.url, topic, 0, 15, batch_records=1)
+    publish(broker.url, topic, 15, 30, batch_records=1)
     topics = Topics(spark, broker.url)
-    name = f"danube.`{topic}`"
-    every = topics.query(f"SELECT partition, offset FROM {name}").collect()
+    columns = f"SELECT partition, offset, unix_micros(publish_time) AS t FROM danube.`{topic}`"
+    every = topics.query(columns).collect()
     assert len(every) == 30
-    for where in (
-        "offset >= 5",
-        "offset < 3",
-        "offset > 2 AND offset <= 6",
-        "offset = 4",
-        "offset > 100",
-        "offset > 5 AND offset < 2",
-    ):
-        found = topics.query(f"SELECT partition, offset FROM {name} WHERE {where}").collect()
-        condition = where.replace(" AND ", " and ").replace(" = ", " == ")
-        expected = [row for row in every if eval(condition, {"offset": row.offset})]
-        assert sorted(found) == sorted(expected), where
+    middle = sorted(row.t for row in every)[15]
+    conditions: dict[str, Callable[[Row], bool]] = {
+        "offset >= 5": lambda row: row.offset >= 5,
+        "offset < 3": lambda row: row.offset < 3,
+        "offset > 2 AND offset <= 6": lambda row: 2 < row.offset <= 6,
+        "offset = 4": lambda row: row.offset == 4,
+        "offset > 100": lambda _: False,
+        f"publish_time >= timestamp_micros({middle})": lambda row: row.t >= middle,
+        f"publish_time > timestamp_micros({middle}) AND offset < 9": lambda row: (
+            row.t > middle and row.offset < 9
+        ),
+    }
+    for condition, is_met in conditions.items():
+        found = topics.query(f"{columns} WHERE {condition}").collect()
+        assert sorted(found) == sorted(filter(is_met, every)), condition
+
+
+def test_bounds_are_given_to_the_source(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    """Read by the plan: a task reads as many records as the source was asked for."""
+    publish(broker.url, topic, 0, 100)
+    topics = Topics(spark, broker.url, options={"maxRecordsPerPartition": "10"})
+    name = f"danube.`{topic}`"
+
+    def tasks(where: str) -> int:
+        return topics.query(f"SELECT offset FROM {name} {where}").rdd.getNumPartitions()
+
+    assert tasks("") == 10
+    assert tasks("WHERE offset >= 50 AND offset < 70") == 2
+    assert tasks("WHERE offset >= 50 OR offset < 70") == 10
+    assert tasks("WHERE publish_time >= now() - INTERVAL 1 DAY") == 10
+    assert tasks("WHERE publish_time >= now() + INTERVAL 1 DAY") <= 1
+
+
+def test_watch_ends_at_its_limit(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
+    assert spark.version
+    publish(broker.url, topic, 0, 6)
+    name = f"danube.`{topic}`"
+    rows = run_json(
+        broker, "sql", f"SELECT offset FROM {name} WHERE offset >= 2", "--watch", "--limit", "3"
+    )
+    assert [row["offset"] for row in rows] == [2, 3, 4]
+    sorted_ones = run(
+        broker, "sql", f"SELECT id % 2 AS odd, count(*) AS n FROM {name} GROUP BY 1 ORDER BY 1", "--watch",
+        "--from", "earliest", "--schema", "id INT", "--limit", "2",
+    )  # fmt: skip
+    assert [line.split() for line in sorted_ones.splitlines()] == [
+        ["odd", "n"],
+        ["0", "3"],
+        ["1", "3"],
+    ]
+    still = call(broker, "sql", "SELECT 1", "--watch")
+    assert (still.code, "needs a query that reads a topic" in still.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,17 @@ async def test_a_large_commit_comes_whole(broker: BrokerProcess, topic: str) -> 
         await client.commit_stages(job, 7, [await stage.finish()])
         found = [int(payload.rstrip(b"\0")) for payload in await read_all(client, topic)]
     assert found == list(range(48))
+
+
+async def test_topics_are_taken_as_they_are_or_made(broker: BrokerProcess, topic: str) -> None:
+    job = topic.rpartition("/")[2]
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(f"{topic}-written", durability="written", retention_age=60)
+        await client.create_topic(f"{topic}-parts", partitions=2)
+        stage = await client.stage(job, 0)
+        for suffix in ("-written", "-parts", "-new"):
+            await stage.send_many(f"{topic}{suffix}", [b"1", b"2", b"3", b"4"])
+        await client.commit_stages(job, 0, [await stage.finish()])
+        for suffix in ("-written", "-parts", "-new"):
+            assert sorted(await read_all(client, f"{topic}{suffix}")) == [b"1", b"2", b"3", b"4"]
+        assert await client.resolve_offset(f"{topic}-parts-part-0", "latest") == 2

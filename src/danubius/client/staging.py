@@ -7,6 +7,7 @@ and the broker passes over what it has. So a stage fails only where the broker s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from functools import partial
@@ -22,6 +23,8 @@ from danubius.errors import (
     DeadlineExceeded,
     InvalidArgument,
     Overloaded,
+    TopicExists,
+    TopicNotFound,
 )
 from danubius.model.ids import parse_name
 from danubius.model.partitions import partition_name, route
@@ -32,6 +35,8 @@ from danubius.wire.commands import (
     CommitStages,
     CreateTopic,
     Done,
+    Located,
+    Lookup,
     OpenStage,
     StageOpened,
     Upload,
@@ -97,15 +102,18 @@ class Stage:
         name = topic_of(topic)
         known = self._partitions.get(name)
         if known is None:
-            spec = TopicSpec()
-            known = await count_partitions(self._link, name)
-            if not known:
-                try:
-                    await self._link.request(CreateTopic(name, spec, exist_ok=True), Done)
-                finally:
-                    known = await count_partitions(self._link, name)
-            self._partitions[name] = known
+            known = self._partitions[name] = await self._find(name)
         return known
+
+    async def _find(self, name: TopicName) -> int:
+        try:
+            located, _ = await self._link.request(Lookup(name), Located)
+        except TopicNotFound:
+            # Somebody else may be as quick, and its namespace may have a rule for new topics.
+            with contextlib.suppress(TopicExists):
+                await self._link.request(CreateTopic(name, TopicSpec(), exist_ok=True), Done)
+            return await count_partitions(self._link, name)
+        return located.partitions
 
     async def send_many(
         self,

@@ -49,7 +49,7 @@ class Decision:
 class Job:
     """One query or one batch job."""
 
-    __slots__ = ("committed", "decision", "log_id", "name", "stages")
+    __slots__ = ("by_task", "committed", "decision", "log_id", "name", "stages")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -58,14 +58,13 @@ class Job:
         self.committed = NO_BATCH
         """The highest batch that was decided and published."""
         self.stages: dict[int, Stage] = {}
+        self.by_task: dict[tuple[int, str], Stage] = {}
+        """The same by batch and task."""
         self.decision: Decision | None = None
 
     def find(self, batch: int, task: str) -> Stage | None:
         """The stage of an attempt, if it is there already."""
-        for stage in self.stages.values():
-            if stage.batch == batch and stage.task == task:
-                return stage
-        return None
+        return self.by_task.get((batch, task))
 
     def free_below(self, end: int) -> int:
         """Nobody needs what is below this offset of its log, which ends at `end`."""
@@ -126,7 +125,7 @@ class Jobs:
             del self.by_name[job.name]
 
     def add(self, job: Job, stage: Stage) -> None:
-        job.stages[stage.number] = stage
+        job.stages[stage.number] = job.by_task[stage.batch, stage.task] = stage
         self._by_stage[stage.number] = job
         self.bytes += stage.bytes
 
@@ -146,6 +145,7 @@ class Jobs:
         for number in numbers:
             stage = job.stages.pop(number, None)
             if stage is not None:
+                job.by_task.pop((stage.batch, stage.task), None)
                 del self._by_stage[number]
                 self.bytes -= stage.bytes
 

@@ -58,7 +58,10 @@ class Shape(msgspec.Struct, frozen=True):
 
 def schema_of(options: ReadOptions) -> StructType:
     """The columns of a read without a user's schema."""
-    envelope = StructType([_field(name) for name in options.columns or TYPES])
+    names = options.columns or tuple(TYPES)
+    if not options.include_headers:
+        names = tuple(name for name in names if name != "attributes")
+    envelope = StructType([_field(name) for name in names])
     spec = PayloadSpec.from_options(options.payload)
     return spec.columns(envelope) if PAYLOAD in envelope.names else envelope
 

@@ -69,6 +69,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_trigger_delay_s: float = 900.0
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
+    include_headers: bool = True
     payload: dict[str, str] = {}
     """Options about payloads by their names, checked by `payloads.PayloadSpec`."""
     subscription: str | None = None
@@ -247,6 +248,7 @@ OPTIONS: Final = (
     Option("maxTriggerDelay", "max_trigger_delay_s", duration, "stream"),
     Option("failOnDataLoss", "fail_on_data_loss", truth),
     Option("columns", "columns", _names),
+    Option("includeHeaders", "include_headers", truth),
     Option("payloadFormat", "payloadFormat", _text),
     Option("payloadSchema", "payloadSchema", _text),
     Option("mode", "mode", _text),
@@ -297,6 +299,10 @@ def _check(options: ReadOptions, given: Mapping[str, str], mode: Mode | None) ->
     if mode == "batch" and options.starting == FROM_LATEST:
         raise InvalidArgument(
             "option startingOffsets is 'latest', which leaves spark.read nothing to read: write earliest, or JSON"
+        )
+    if "include_headers" in given and options.columns:
+        raise InvalidArgument(
+            "option columns says already whether there are attributes: leave out includeHeaders"
         )
     if options.ending == FROM_EARLIEST:
         raise InvalidArgument("option endingOffsets is 'earliest', which leaves nothing to read")

@@ -44,6 +44,7 @@ def test_spark_and_arrow_agree_on_the_columns() -> None:
 def test_only_what_is_asked_for_is_taken() -> None:
     assert _shape() == (tuple(TYPES), tuple(TYPES))
     assert _shape(columns="payload,key") == (("payload", "key"), ("payload", "key"))
+    assert "attributes" not in _shape(includeHeaders="false")[1]
     own = StructType([StructField("key", BinaryType()), StructField("offset", LongType())])
     assert _shape(own) == (("key", "offset"), ("key", "offset"))
 

@@ -22,6 +22,8 @@ from danubius.pipeline.progress import OBSERVATION, OBSERVED_ROWS
 from danubius.pipeline.tables import FORMAT as TABLE_FORMAT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -62,7 +64,19 @@ def start_stream(
     writer: Any = counted.writeStream.queryName(f"{pipeline.name}.{sink.name}").outputMode(mode)
     writer = writer.option("checkpointLocation", _absolute(sink.checkpoint))
     writer = _with_trigger(writer, sink.trigger, is_once=is_once)
+    if sink.mode == "upsert":
+        # A sink in Python takes no rows that change. A batch write inside the query does, and its tasks still know
+        # the query and the batch, so the table takes them once all the same.
+        return cast("StreamingQuery", writer.foreachBatch(_upsert_into(pipeline, sink)).start())
     return cast("StreamingQuery", _with_target(writer, pipeline, sink).start())
+
+
+def _upsert_into(pipeline: Pipeline, sink: Sink) -> Callable[[DataFrame, int], None]:
+    def write(frame: DataFrame, batch: int) -> None:
+        del batch
+        write_batch(frame, pipeline, sink)
+
+    return write
 
 
 def write_batch(frame: DataFrame, pipeline: Pipeline, sink: Sink) -> None:
@@ -79,6 +93,8 @@ def reason_of(error: BaseException) -> str:
     for mark in ("SQLSTATE:", "=== Streaming Query", "JVM stacktrace", "\n\tat "):
         text = text.partition(mark)[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        lines = [lines[1].removeprefix(": "), *lines[2:]]
     if not lines:
         return type(error).__name__
     # Below a Python traceback the last line is the error itself; otherwise the first one is the sentence.

@@ -101,6 +101,11 @@ def _check_mode(pipeline: Pipeline, sink: Sink, lines: Lines, problems: Problems
                 where,
                 'mode "overwrite" is for batch sinks; a stream takes append, update, complete or upsert',
             )
+        elif sink.topic is not None and sink.mode != "append" and sink.mode != "upsert":
+            problems.add(
+                where,
+                f'mode "{sink.mode}" is not for topics, which only grow; use "append", aggregations with a watermark',
+            )
         elif kind and sink.mode in {"update", "complete"}:
             problems.add(
                 where,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -87,7 +87,7 @@ class Written(WriterCommitMessage):
     """What one task wrote, and for which query."""
 
     files: list[DataFile]
-    query: str | None
+    batch: Batch | None
 
 
 class TableDataSource(DataSource):
@@ -106,7 +106,7 @@ class TableDataSource(DataSource):
 
 
 class TableWriter(DataSourceArrowWriter):
-    """A batch job: all of its rows, or none."""
+    """A batch job: all of its rows, or none; inside a streaming query (foreachBatch) once for each batch of it."""
 
     def __init__(self, target: Target, schema: StructType, overwrite: bool) -> None:
         self._target = target
@@ -114,11 +114,12 @@ class TableWriter(DataSourceArrowWriter):
         self._overwrite = overwrite
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        return Written(write_files(iterator, self._target.layout()), None)
+        return Written(write_files(iterator, self._target.layout()), _batch())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        self._target.commit(schema, _files(messages), None, overwrite=self._overwrite)
+        batch = next((each.batch for each in messages if isinstance(each, Written)), None)
+        self._target.commit(schema, _files(messages), batch, overwrite=self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         remove(self._target.layout().folder, _files(messages))
@@ -132,22 +133,28 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        if query is None:
+        batch = _batch()
+        if batch is None:
             raise DanubiusError("Spark did not say which query this task belongs to")
-        return Written(write_files(iterator, self._target.layout()), query)
+        return Written(write_files(iterator, self._target.layout()), batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        written = [message for message in messages if isinstance(message, Written)]
-        if not written:
-            return
-        batch = Batch(cast("str", written[0].query), batchId)
-        self._target.commit(to_arrow_schema(self._schema, timezone="UTC"), _files(messages), batch)
+        batch = next((each.batch for each in messages if isinstance(each, Written)), None)
+        if batch is not None:
+            schema = to_arrow_schema(self._schema, timezone="UTC")
+            self._target.commit(schema, _files(messages), Batch(batch.query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         del batchId
         remove(self._target.layout().folder, _files(messages))
+
+
+def _batch() -> Batch | None:
+    """Which batch of which query this task works for; None outside streaming queries."""
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return Batch(query, int(number)) if query and number else None
 
 
 def _files(messages: list[WriterCommitMessage | None]) -> list[DataFile]:

@@ -60,7 +60,7 @@ trigger = "available-now"
 [sink.topic]
 from = "rows"
 topic = "/default/averages"
-mode = "update"
+mode = "append"
 '''
 
 
@@ -144,15 +144,16 @@ def test_a_parameter_that_the_file_does_not_have() -> None:
         ('delay = "10 minutes"', 'delay = "10"', "watermark", 'delay = "10 minutes"'),
         ('from = "rows"', 'from = "row"', 'from = "row"', "did you mean rows?"),
         ('topic = "/default/averages"', 'topic = "averages"', 'topic = "averages"', "averages"),
-        ('mode = "update"', 'mode = "upsert"', "upsert", "delta and iceberg"),
-        ('mode = "update"', 'mode = "overwrite"', "overwrite", "batch sinks"),
-        ('mode = "update"', 'mode = "some"', 'mode = "some"', "one of append"),
+        ('mode = "append"', 'mode = "upsert"', "upsert", "delta and iceberg"),
+        ('mode = "append"', 'mode = "overwrite"', "overwrite", "batch sinks"),
+        ('mode = "append"', 'mode = "update"', 'mode = "update"', "not for topics"),
+        ('mode = "append"', 'mode = "some"', 'mode = "some"', "one of append"),
         ('format = "delta"\n', 'mode = "update"\n', 'mode = "update"', "upsert"),
-        ('mode = "update"', 'options = { compresion = "zstd" }', "compresion", "compression"),
+        ('mode = "append"', 'options = { compresion = "zstd" }', "compresion", "compression"),
         ('startingOffsets = "earliest"', 'startingOfsets = "earliest"', "Ofsets", "startingOffsets"),
-        ('mode = "update"', 'after = ["tabel"]', "after", "did you mean table?"),
-        ('mode = "update"', 'partition_by = ["a"]', 'partition_by = ["a"]', "for tables"),
-        ('mode = "update"', 'checkpoint = "checkpoints/averages/table"', "checkpoints/averages/table", "its own"),
+        ('mode = "append"', 'after = ["tabel"]', "after", "did you mean table?"),
+        ('mode = "append"', 'partition_by = ["a"]', 'partition_by = ["a"]', "for tables"),
+        ('mode = "append"', 'checkpoint = "checkpoints/averages/table"', "checkpoints/averages/table", "its own"),
     ],
 )  # fmt: skip
 def test_every_mistake_names_its_line_and_the_fix(
@@ -165,7 +166,7 @@ def test_every_mistake_names_its_line_and_the_fix(
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    text = GOOD.replace("FROM raw", "FROM rwa").replace('mode = "update"', "mood = 1")
+    text = GOOD.replace("FROM raw", "FROM rwa").replace('mode = "append"', "mood = 1")
     assert len(_problems(text)) == 2
 
 
@@ -229,7 +230,7 @@ sink table -> table tables/averages (delta, append)
    ├─ step readings: sql, watermark at 10 minutes, without duplicates by id
    │  └─ source raw <- topic /default/sensors, stream
    └─ source devices <- table tables/devices (parquet), batch
-sink topic -> topic /default/averages (update)
+sink topic -> topic /default/averages (append)
 └─ step rows: python danubius.pipeline.reading:read
    └─ step averages: sql  (see above)"""
     )

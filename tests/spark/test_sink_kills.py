@@ -17,6 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 import danubius
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from e2e.conftest import StartBroker
 
 IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-MESSAGES: Final = 1_000_000 if IS_PROOF else 30_000
+MESSAGES: Final = 1_000_000 if IS_PROOF else 12_000
 ROUNDS: Final = 10 if IS_PROOF else 1
 """In each the driver, a worker and the broker are killed once."""
 BATCH: Final = MESSAGES // (15 * ROUNDS)
@@ -143,6 +145,7 @@ def wait_for(url: str, is_enough: Callable[[int], bool], driver: Driver) -> int:
     return found
 
 
+@pytest.mark.timeout(7200 if IS_PROOF else 1200)
 def test_every_input_is_there_once(start_broker: StartBroker, tmp_path: Path) -> None:
     broker: BrokerProcess = start_broker()
     asyncio.run(publish(broker.url))

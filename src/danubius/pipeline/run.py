@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false
+# (of createDataFrame, whose types speak of pyarrow, which has none)
 """A pipeline under way: the shell around `core.supervision`, in one thread but for batch writes.
 
 It asks Spark twice a second what its queries did, tells the core, and obeys. Invariant: every streaming query it
@@ -177,6 +179,8 @@ class Run:
     def _write_batch(self, sink: Sink, frame: Any) -> None:
         reason: str | None = None
         try:
+            # Spark finds sources written in Python by the session of the thread, and this makes it that of this one.
+            self.spark.createDataFrame([], "nothing INT")
             write_batch(frame, self.pipeline, sink)
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is this query's failure
             reason = reason_of(error)

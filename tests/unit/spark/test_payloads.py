@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -178,6 +179,38 @@ def test_a_bad_record_goes_to_its_columns_and_its_neighbours_do_not(payload: byt
 @given(st.lists(st.sampled_from([*BAD, *GOOD]), max_size=12))
 def test_a_record_is_good_or_bad_in_any_company(payloads: list[bytes]) -> None:
     assert read(payloads, SPEC) == [read([payload], SPEC)[0] for payload in payloads]
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.integers(-3, 3)
+    | st.floats(allow_nan=True)
+    | st.sampled_from(["", "x", "1", "1.5", "2026-01-02", "2026-01-02T03:04:05Z", "true", "NaN"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+_ANY = json_spec(
+    "b BOOLEAN, i INT, l BIGINT NOT NULL, f FLOAT, d DOUBLE, s STRING, day DATE, at TIMESTAMP, p DECIMAL(4,1),"
+    " a ARRAY<INT>, n STRUCT<x: INT NOT NULL, y: ARRAY<STRUCT<z: STRING>>>"
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["b", "i", "l", "f", "d", "s", "day", "at", "p", "a", "n"]),
+        _VALUES,
+        max_size=4,
+    )
+)
+def test_values_of_any_type_are_good_or_bad_beside_a_bad_one_too(value: dict[str, Any]) -> None:
+    payload = json.dumps(value | {"l": value.get("l", 1)}).encode()
+    alone = typed(envelope([payload]), _ANY).column("payload")[0]
+    beside = typed(envelope([b"oops", payload]), _ANY).column("payload")[1]
+    assert str(alone) == str(beside)
 
 
 @given(st.lists(st.text(alphabet='{}[]",:1a \n', max_size=8).map(str.encode), max_size=6))

@@ -189,7 +189,14 @@ def test_compact_keeps_the_latest_of_each_key(
     publish(pipelines.url, topic, [b"4", b"5"], keys=[b"b", b"c"])
     publish(pipelines.url, topic, [b"without a key"])
     pipelines.run("compact.toml", **given)
-    rows = _delta(table) if table_format == "delta" else _iceberg(table)
+    query = json.loads((pipelines.folder / "checkpoint/table/metadata").read_text())["id"]
+    if table_format == "delta":
+        rows, newest = _delta(table), DeltaTable(str(table)).transaction_version(query)
+    else:
+        rows = _iceberg(table)
+        newest = int(iceberg.Place(table, None).load().properties[f"danubius.batch.{query}"])
+    assert newest is not None, "the table knows the query, so it takes a batch once"
+    assert newest >= 1
     assert {row["key"]: (row["payload"], row["offset"]) for row in rows} == {
         "a": (b"3", 2),
         "b": (b"4", 3),

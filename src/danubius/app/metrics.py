@@ -56,6 +56,7 @@ _LEVELS: Final = (
     of.BACKLOG,
     of.DEAD_LETTERS,
     of.UNACKED,
+    of.UNMATCHED,
     of.STORED,
     of.LEDGERS,
 )
@@ -215,6 +216,7 @@ def _count(sums: Counter[Metric], topics: Sequence[Topic]) -> None:
     sums[of.BACKLOG] += sum(map(backlog_of, members))
     sums[of.DEAD_LETTERS] += sum(map(backlog_of, dead_letters(topics)))
     sums[of.UNACKED] += sum(pump.unacked for pump in pumps)
+    sums[of.UNMATCHED] += sum(pump.core.unmatched for pump in pumps)
     sums[of.STORED] += sum(topic.stored_bytes for topic in topics)
     logs = [topic.log for topic in topics]
     sums[of.LEDGERS] += sum(len(o.ledgers) for o in logs if isinstance(o, ManagedLedger))
@@ -329,6 +331,7 @@ _OF_SUBSCRIPTIONS: Final = (
     (of.SUB_BACKLOG_BYTES, "backlog_bytes"),
     (of.SUB_UNACKED, "unacked_messages"),
     (of.SUB_WAITING, "waiting_messages"),
+    (of.SUB_UNMATCHED, "unmatched_messages"),
     (of.SUB_BLOCKED, "is_blocked"),
     (of.SUB_CONSUMERS, "consumers"),
     (of.SUB_DELIVERED, "delivered_messages"),

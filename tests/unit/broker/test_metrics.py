@@ -112,6 +112,34 @@ async def test_the_figures_of_a_subscription(bench: Any, scrape: Scrape) -> None
     assert found["danubius_storage_failing|journal"] == 0
 
 
+async def test_what_no_key_filter_takes_shows_until_somebody_does(
+    bench: Any, scrape: Scrape
+) -> None:
+    peer = bench.connect()
+    peer.publish(TOPIC, [b"x"] * 4, keys=[b"eu-1", b"us-1", b"us-2", b"eu-2"])
+
+    def attach(consumer: str, key_filter: str) -> None:
+        command = Subscribe(
+            TOPIC,
+            "s",
+            SubscriptionType.KEY_SHARED,
+            consumer,
+            AtEarliest(),
+            key_filters=(key_filter,),
+        )
+        peer.session.handle(Flow(peer.call(command).handle, 100, 1 << 20), 0, memoryview(b""))
+        bench.settle()
+
+    attach("europe", "eu-*")
+    found = await scrape()
+    assert found[f"danubius_subscription_unmatched_messages|{TOPIC}|s"] == 2
+    assert found["danubius_unmatched_messages"] == 2
+    attach("america", "us-*")
+    found = await scrape()
+    assert found[f"danubius_subscription_unmatched_messages|{TOPIC}|s"] == 0
+    assert found["danubius_unmatched_messages"] == 0
+
+
 async def test_totals_do_not_fall_when_a_topic_is_deleted(bench: Any, scrape: Scrape) -> None:
     peer = bench.connect()
     for topic in (TOPIC, "/default/other"):

@@ -72,6 +72,25 @@ REFUSED_CONNECTIONS = _counter(
     "Connections ended for breaking the protocol, or because there were too many.",
 )
 
+# ---------------------------------------------------------------- REST
+
+REST_REQUESTS = _counter(
+    "rest_requests",
+    "requests",
+    "Requests answered: `status` is `2xx` and so on, or `none` if the client went before; `route` is the path as "
+    "/openapi.json has it, `unknown` for one that leads nowhere.",
+    "method",
+    "route",
+    "status",
+)
+REST_DURATION = Metric(
+    "danubius_rest_request_duration_seconds",
+    Kind.HISTOGRAM,
+    "seconds",
+    "From the head of a request to that of its answer, what it was asked to wait included.",
+    ("method", "route"),
+)
+
 # ---------------------------------------------------------------- traffic
 
 PUBLISHED = _counter("published_messages", "messages", "Messages taken from producers.")
@@ -319,6 +338,11 @@ CATALOGUE: Final = (
             PUBLISHED, PUBLISHED_BYTES, DELIVERED, DELIVERED_BYTES, ACKED, REDELIVERED, NACKED, TIMED_OUT,
             DEAD_LETTERED, DISCARDED, EXPIRED, FILTERED, DROPPED, QUOTA_DROPPED, THROTTLED, REFUSED,
         ),
+    ),
+    Group(
+        "REST",
+        "Requests to `/api/v1` since the broker started; what was not asked has no series.",
+        (REST_REQUESTS, REST_DURATION),
     ),
     Group(
         "What there is",

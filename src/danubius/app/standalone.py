@@ -22,6 +22,7 @@ from danubius.client.version import VERSION
 from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
 from danubius.edge.rest.desk import Desk
+from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
@@ -139,10 +140,11 @@ class Standalone:
         lag = LoopLag(loop)
         lag.start()
         self._running.callback(lag.stop)
-        metrics = Metrics(self._node, self.edge, self._checkpointer, lag)
+        figures = RequestFigures()
+        metrics = Metrics(self._node, self.edge, self._checkpointer, lag, figures)
         self._rest = Desk(self._node)
         routes = rest_routes(self._rest, VERSION)
-        app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes)
+        app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes, figures)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
 

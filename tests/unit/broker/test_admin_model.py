@@ -30,6 +30,7 @@ REPLIES = typing.get_args(admin.AdminReply)
 FIGURES = statistics.Figures.__subclasses__()
 TOPIC = "/default/orders"
 SAMPLES: dict[str, Any] = {
+    "settings": {"policies.ttl_ms": "1h", "policies.auto_create": False, "logs.level": None},
     "namespace": "default",
     "topic": TOPIC,
     "subscription": "billing",

@@ -260,17 +260,33 @@ class LedgerWriter:
         if not group:
             return
         appends: list[Append] = []
+        written: list[_Unsynced] = []
         for ledger in group:
             pending = ledger.pending
             data = [_contiguous(segment.buffers) for segment in pending]
             header = None if ledger.is_created else ledger.header
             size = pending[-1].position + pending[-1].size - pending[0].position
+            if sum(map(len, data)) != size:
+                self._pass_over(ledger)
+                continue
             appends.append(Append(ledger.ref, header, pending[0].position, data, size))
+            written.append(ledger)
+        if not appends:
+            return
         self._store.append_many(appends)
-        for ledger, append in zip(group, appends, strict=True):
+        for ledger, append in zip(written, appends, strict=True):
             ledger.is_created = True
             pending, ledger.pending = ledger.pending, []
             self._count(ledger, pending, append.buffers)
+
+    def _pass_over(self, ledger: _Unsynced) -> None:
+        """Its topic was deleted, and its memory freed, since it was queued; the DeleteJob is on its way.
+
+        Written without what is gone, it would shift all that is behind it in the same write.
+        """
+        self._unsynced.pop(ledger.ref, None)
+        self._written.extend(Written(segment, None, 0) for segment in ledger.pending)
+        ledger.pending = []
 
     def _count(
         self, ledger: _Unsynced, segments: Sequence[Segment], data: Sequence[Buffer]
@@ -292,6 +308,9 @@ class LedgerWriter:
                 segments.append(segment)
                 size += segment.size
             data = [_contiguous(segment.buffers) for segment in segments]
+            if sum(map(len, data)) != size:
+                self._pass_over(ledger)
+                return
             if ledger.is_created:
                 self._store.append(ledger.ref, segments[0].position, data)
             else:
@@ -312,7 +331,7 @@ class LedgerWriter:
         self._post(functools.partial(job.on_done, error))
 
     def _write_everything(self) -> None:
-        self._write_all(self._unsynced.values())
+        self._write_all(list(self._unsynced.values()))
         self._recover()
 
     def _sync_everything(self) -> None:

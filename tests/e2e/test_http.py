@@ -18,7 +18,10 @@ from e2e.traffic import numbered, take
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
 
-SAMPLE = re.compile(r"^[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})? [-+0-9.eEinfNa]+( \d+)?$")
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="[^"]*"'
+SAMPLE = re.compile(
+    rf"^[a-zA-Z_:][a-zA-Z0-9_:]*(\{{{LABEL}(,{LABEL})*\}})? [-+0-9.eEinfNa]+( \d+)?$"
+)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -185,3 +186,63 @@ async def test_a_time_to_live_is_more_than_nothing(
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         with pytest.raises(InvalidArgument, match="ttl is"):
             await producer.send(b"a", ttl=ttl)
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+async def test_what_a_transaction_published_expires_like_the_rest(
+    broker: BrokerProcess, topic: str, partitions: int
+) -> None:
+    async with danubius.connect(broker.url) as client:
+        await client.create_topic(topic, partitions=partitions)
+        await client.admin.create_subscription(topic, "s", start="earliest")
+        async with (
+            client.producer(topic, chunk_bytes=4096) as producer,
+            client.transaction() as transaction,
+        ):
+            await transaction.send(producer, b"kept 0", key=b"a")
+            await transaction.send(producer, b"short", key=b"a", ttl=0.05)
+            await transaction.send(producer, b"short", key=b"a", ttl=0.05)
+            await transaction.send(producer, b"kept 1", key=b"a")
+            await transaction.send(producer, bytes(10_000), key=b"a", ttl=0.05)
+            await transaction.send_many(producer, [b"short"] * 4, keys=[b"a"] * 4, ttl=0.05)
+            await transaction.send(producer, b"long", key=b"a", ttl=timedelta(hours=1))
+            with pytest.raises(InvalidArgument, match="ttl is 0"):
+                await transaction.send(producer, b"x", ttl=0)
+        await asyncio.sleep(0.06)
+        async with client.consumer(topic, subscription="s") as consumer:
+            for expected in (b"kept 0", b"kept 1", b"long"):
+                message = await consumer.receive(timeout=30)
+                assert message.payload == expected
+                await consumer.ack(message)
+            await nothing_comes(consumer)
+
+
+async def test_an_idle_subscription_lets_go_what_a_transaction_published(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    topic = "/default/short-lived"
+    async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
+        await client.admin.create_subscription(topic, "s", start="earliest")
+        async with client.transaction() as transaction:
+            await transaction.send_many(producer, [b"short"] * 100, ttl=0.05)
+            await transaction.send(producer, b"long", ttl=3600)
+        await until_expired(client, topic, 100)
+        broker.kill()
+        broker.start()
+        async with client.consumer(topic, subscription="s") as consumer:
+            assert (await consumer.receive(timeout=60)).payload == b"long"
+
+
+def test_time_to_live_in_a_transaction_of_the_blocking_client(
+    broker: BrokerProcess, topic: str
+) -> None:
+    with danubius.blocking.connect(broker.url) as client, client.producer(topic) as producer:
+        client.admin.create_subscription(topic, "s", start="earliest")
+        with client.transaction() as transaction:
+            transaction.send(producer, b"short", ttl=0.05)
+            transaction.send_many(producer, [b"short"] * 2, ttl=0.05)
+            transaction.send(producer, b"kept")
+        time.sleep(0.06)
+        with client.consumer(topic, subscription="s") as consumer:
+            assert consumer.receive(timeout=30).payload == b"kept"

@@ -10,12 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import danubius
 from danubius.app.metric_catalogue import all_metrics
+from e2e.rest_client import Rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.model.admin_replies import SubscriptionEvent
     from e2e.broker_process import BrokerProcess
+    from e2e.conftest import StartBroker
 
 WAIT_S = 60.0
 
@@ -136,3 +138,36 @@ async def test_every_metric_of_the_page_is_scraped(broker: BrokerProcess, topic:
     for metric in all_metrics():
         assert f"# TYPE {metric.name} {metric.kind}\n" in text
     assert found["danubius_checkpoints_total",] >= 1
+
+
+async def test_rest_requests_are_counted_by_route_and_status(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    routes = {
+        "topics": "/api/v1/topics",
+        "topic": "/api/v1/topics/{namespace}/{topic}",
+        "tail": "/api/v1/topics/{namespace}/{topic}/tail",
+    }
+    async with Rest(broker) as rest:
+        for number in range(3):
+            await rest.put(f"/api/v1/topics/default/topic-{number}")
+        await rest.get("/api/v1/topics/default/topic-0")
+        await rest.get("/api/v1/topics/default/not-there", 404)
+        await rest.patch("/api/v1/topics", status=405)
+        await rest.get("/api/v1/nowhere", 404)
+        await rest.get("/health")
+        async with rest.http.stream("GET", "/api/v1/topics/default/topic-0/tail") as tail:
+            assert tail.status_code == 200
+            # A stream counts when it begins, not when it ends.
+            found = await asyncio.to_thread(scrape, broker)
+    counts = {key[1:]: value for key, value in found.items() if "rest_requests" in key[0]}
+    assert counts == {
+        ("PUT", routes["topic"], "2xx"): 3,
+        ("GET", routes["topic"], "2xx"): 1,
+        ("GET", routes["topic"], "4xx"): 1,
+        ("PATCH", routes["topics"], "4xx"): 1,
+        ("GET", "unknown", "4xx"): 1,
+        ("GET", routes["tail"], "2xx"): 1,
+    }
+    assert found["danubius_rest_request_duration_seconds_count", "PUT", routes["topic"]] == 3

@@ -221,3 +221,26 @@ async def test_many_changes_at_once(broker: BrokerProcess, topic: str) -> None:
                 tasks.create_task(rest.put(rest.path(f"{topic}-{number}")))
         found = {line.topic for line in await client.admin.list_topics("default")}
         assert {f"{topic}-{number}" for number in range(20)} <= found
+
+
+async def test_a_name_that_there_is_not_is_refused_with_the_nearest_one(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with Rest(broker) as rest:
+        path = rest.path(topic)
+        for body, said in (
+            ({"spec": {"retention": {"age": 5}}}, "no 'age' in retention; did you mean 'age_ms'?"),
+            (
+                {"spec": {"durabilty": "written"}},
+                "no 'durabilty' in spec; did you mean 'durability'?",
+            ),
+            ({"spec": {"policies": {"tll_ms": 5}}}, "'tll_ms' in policies; did you mean 'ttl_ms'?"),
+            ({"specs": 1}, "there is no 'specs'; did you mean 'spec'?"),
+            ({"colour": 1}, "there is no 'colour'; it takes spec, partitions, exist_ok"),
+        ):
+            refused = await rest.put(path, body, 400)
+            assert refused["name"] == "InvalidArgument"
+            assert said in refused["detail"]
+        await rest.get(path, 404)
+        refused = await rest.get("/api/v1/topics", 400, limt=5)
+        assert "there is no 'limt'; did you mean 'limit'?" in refused["detail"]

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from danubius.app.collector import INTERVAL_MS, Collector
-from danubius.app.reload import Reload
+from danubius.app.reload import Configured
 from danubius.app.standalone import Standalone
 from danubius.errors import DanubiusError
 from danubius.runtime.logs import set_up_logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 def run_standalone(options: StandaloneOptions) -> int:
     """Run a broker until SIGINT or SIGTERM; returns the exit code."""
-    return _run(options, Standalone(options), None, None)
+    return _run(options, Standalone(options))
 
 
 def run_settings(sources: Sources, loaded: Loaded) -> int:
@@ -35,22 +35,18 @@ def run_settings(sources: Sources, loaded: Loaded) -> int:
         broker_config=settings.broker,
         ledger_config=settings.ledgers,
         journal_config=settings.journal,
+        configured=Configured(sources, loaded),
     )
-    return _run(options, standalone, sources, loaded)
+    return _run(options, standalone)
 
 
-def _run(
-    options: StandaloneOptions,
-    standalone: Standalone,
-    sources: Sources | None,
-    loaded: Loaded | None,
-) -> int:
+def _run(options: StandaloneOptions, standalone: Standalone) -> int:
     set_up_logging(options.log_level, options.log_format)
     # A thread coming back from a sync must not wait 5 ms for its turn while the loop is busy.
     sys.setswitchinterval(0.0005)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(options, standalone, sources, loaded))
+            return runner.run(_serve(options, standalone))
     except DanubiusError as error:
         sys.stderr.write(f"danubius: {error}\n")
         return 1
@@ -64,12 +60,7 @@ def _loop_factory() -> Any:  # uvloop has no type of its own for it
     return uvloop.new_event_loop
 
 
-async def _serve(
-    options: StandaloneOptions,
-    standalone: Standalone,
-    sources: Sources | None,
-    loaded: Loaded | None,
-) -> int:
+async def _serve(options: StandaloneOptions, standalone: Standalone) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -93,8 +84,8 @@ async def _serve(
     # A terminal that is closed sends it too: without a file there is nothing to read again.
     loop.add_signal_handler(signal.SIGHUP, stop, 0)
     await standalone.start()
-    if sources is not None and loaded is not None and sources.config is not None:
-        reload = Reload(standalone.broker, sources, loaded)
+    reload = standalone.reload
+    if reload is not None and reload.has_file:
         loop.add_signal_handler(signal.SIGHUP, reload.reload)
     collector = Collector(lambda: len(standalone.broker.topics_by_id))
     collector.start()

@@ -72,6 +72,25 @@ REFUSED_CONNECTIONS = _counter(
     "Connections ended for breaking the protocol, or because there were too many.",
 )
 
+# ---------------------------------------------------------------- REST
+
+REST_REQUESTS = _counter(
+    "rest_requests",
+    "requests",
+    "Requests answered: `status` is `2xx` and so on, or `none` if the client went before; `route` is the path as "
+    "/openapi.json has it, `unknown` for one that leads nowhere.",
+    "method",
+    "route",
+    "status",
+)
+REST_DURATION = Metric(
+    "danubius_rest_request_duration_seconds",
+    Kind.HISTOGRAM,
+    "seconds",
+    "From the head of a request to that of its answer, what it was asked to wait included.",
+    ("method", "route"),
+)
+
 # ---------------------------------------------------------------- traffic
 
 PUBLISHED = _counter("published_messages", "messages", "Messages taken from producers.")
@@ -110,7 +129,7 @@ EXPIRED = _counter(
 FILTERED = _counter(
     "filtered_messages",
     "messages",
-    "Messages passed over because no consumer's key filter wanted them.",
+    "Messages of non-reliable topics passed over because no consumer's key filter wanted them.",
 )
 DROPPED = _counter(
     "dropped_messages",
@@ -156,6 +175,11 @@ DEAD_LETTERS = _gauge(
     "Messages in dead-letter topics that were neither sent back nor given up.",
 )
 UNACKED = _gauge("unacked_messages", "messages", "Messages delivered and not acknowledged.")
+UNMATCHED = _gauge(
+    "unmatched_messages",
+    "messages",
+    "Messages read so far that wait because no attached consumer's key filter takes them.",
+)
 DELAYED = _gauge("delayed_messages", "messages", "Messages that wait for their time.")
 TRANSACTIONS = _gauge("transactions", "transactions", "Transactions open.")
 TRANSACTION_BYTES = _gauge("transaction_bytes", "bytes", "Memory of what open transactions stage.")
@@ -266,6 +290,12 @@ SUB_WAITING = _gauge(
     "Messages that wait to be delivered again.",
     *_SUBSCRIPTION,
 )
+SUB_UNMATCHED = _gauge(
+    "subscription_unmatched_messages",
+    "messages",
+    "Messages read so far that wait because no attached consumer's key filter takes them.",
+    *_SUBSCRIPTION,
+)
 SUB_BLOCKED = _gauge(
     "subscription_blocked",
     "0 or 1",
@@ -316,12 +346,17 @@ CATALOGUE: Final = (
         ),
     ),
     Group(
+        "REST",
+        "Requests to `/api/v1` since the broker started; what was not asked has no series.",
+        (REST_REQUESTS, REST_DURATION),
+    ),
+    Group(
         "What there is",
         "Of the whole broker, now.",
         (
             TOPICS, TOPICS_WITHOUT_SERIES, PRODUCERS, SUBSCRIPTIONS, BLOCKED, CONSUMERS, BACKLOG, DEAD_LETTERS, UNACKED,
-            DELAYED, TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED, STAGES, STAGED_BYTES, COMMITTED_BATCHES,
-            EXPIRED_STAGES,
+            UNMATCHED, DELAYED, TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED, STAGES, STAGED_BYTES,
+            COMMITTED_BATCHES, EXPIRED_STAGES,
         ),
     ),
     Group(
@@ -347,8 +382,8 @@ CATALOGUE: Final = (
         f"At most {SUBSCRIPTIONS_MAX:,} subscriptions have series: all those of the topics that have some, or else the "
         "ones with the largest backlogs.",
         (
-            SUB_BACKLOG, SUB_BACKLOG_BYTES, SUB_BACKLOG_AGE, SUB_UNACKED, SUB_WAITING, SUB_BLOCKED, SUB_CONSUMERS,
-            SUB_DELIVERED, SUB_REDELIVERED, SUB_ACKED, SUB_DEAD_LETTERED, SUB_DROPPED,
+            SUB_BACKLOG, SUB_BACKLOG_BYTES, SUB_BACKLOG_AGE, SUB_UNACKED, SUB_WAITING, SUB_UNMATCHED, SUB_BLOCKED,
+            SUB_CONSUMERS, SUB_DELIVERED, SUB_REDELIVERED, SUB_ACKED, SUB_DEAD_LETTERED, SUB_DROPPED,
         ),
     ),
 )  # fmt: skip

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from danubius.app import metric_catalogue as of
-from danubius.app.loop_lag import BOUNDS_S
 from danubius.broker.admission import Limits
 from danubius.broker.dead_letters import REDRIVE
 from danubius.broker.statistics import backlog_of, measure_subscription
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from danubius.broker.node import Node
     from danubius.broker.topic import Topic
     from danubius.edge.binary import BinaryEdge
+    from danubius.edge.rest.measuring import RequestFigures
+    from danubius.runtime.histogram import Histogram
 
 ItemT = TypeVar("ItemT")
 
@@ -56,6 +57,7 @@ _LEVELS: Final = (
     of.BACKLOG,
     of.DEAD_LETTERS,
     of.UNACKED,
+    of.UNMATCHED,
     of.STORED,
     of.LEDGERS,
 )
@@ -70,7 +72,12 @@ class Metrics:
     """What one broker tells."""
 
     def __init__(
-        self, node: Node, edge: BinaryEdge, checkpointer: Checkpointer, lag: LoopLag
+        self,
+        node: Node,
+        edge: BinaryEdge,
+        checkpointer: Checkpointer,
+        lag: LoopLag,
+        requests: RequestFigures,
     ) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -80,6 +87,7 @@ class Metrics:
         self._edge = edge
         self._checkpointer = checkpointer
         self._lag = lag
+        self._requests = requests
         self._totals = Totals()
         self._turn = asyncio.Lock()
 
@@ -113,8 +121,14 @@ class Metrics:
         text.add(of.UPTIME, max(0, now_ms - about.started_ms) / 1000)
         text.add(of.CONNECTIONS, len(self._edge.connections))
         text.add(of.REFUSED_CONNECTIONS, self._edge.refusals)
-        histogram = self._lag.histogram
-        text.add_histogram(of.LOOP_LAG, BOUNDS_S, histogram.counts, histogram.sum_s)
+        text.add_histogram(of.LOOP_LAG, self._lag.histogram)
+        counts = self._requests.counts.items()
+        text.add_each(
+            of.REST_REQUESTS,
+            [(labels(of.REST_REQUESTS, *asked, status), n) for (asked, status), n in counts],
+        )
+        for asked, histogram in self._requests.durations.items():
+            text.add_histogram(of.REST_DURATION, histogram, *asked)
 
     def _tell_traffic(self, text: Text) -> None:
         broker, transactions = self._node.broker, self._node.transactions
@@ -155,16 +169,16 @@ class Text:
         name = metric.name
         self._parts[name] += [f"{name}{labels} {value}" for labels, value in samples]
 
-    def add_histogram(
-        self, metric: Metric, bounds: Sequence[float], counts: Sequence[int], total: float
-    ) -> None:
-        """`counts` has one more than `bounds`: what is beyond all of them."""
-        lines = self._parts[metric.name]
+    def add_histogram(self, metric: Metric, histogram: Histogram, *values: str) -> None:
+        """The series of one histogram; `values` are those of the metric's labels."""
+        lines, name = self._parts[metric.name], metric.name
+        head = labels(metric, *values) if values else ""
+        opening = f"{head[:-1]}," if values else "{"
         below = 0
-        for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
             below += count
-            lines.append(f'{metric.name}_bucket{{le="{bound}"}} {below}')
-        lines += [f"{metric.name}_sum {total}", f"{metric.name}_count {below}"]
+            lines.append(f'{name}_bucket{opening}le="{bound}"}} {below}')
+        lines += [f"{name}_sum{head} {histogram.sum_s}", f"{name}_count{head} {below}"]
 
     def encode(self) -> bytes:
         return "".join(["\n".join([*lines, ""]) for lines in self._parts.values()]).encode()
@@ -220,6 +234,7 @@ def _count(sums: Counter[Metric], topics: Sequence[Topic]) -> None:
     sums[of.BACKLOG] += sum(map(backlog_of, members))
     sums[of.DEAD_LETTERS] += sum(map(backlog_of, dead_letters(topics)))
     sums[of.UNACKED] += sum(pump.unacked for pump in pumps)
+    sums[of.UNMATCHED] += sum(pump.core.unmatched for pump in pumps)
     sums[of.STORED] += sum(topic.stored_bytes for topic in topics)
     logs = [topic.log for topic in topics]
     sums[of.LEDGERS] += sum(len(o.ledgers) for o in logs if isinstance(o, ManagedLedger))
@@ -334,6 +349,7 @@ _OF_SUBSCRIPTIONS: Final = (
     (of.SUB_BACKLOG_BYTES, "backlog_bytes"),
     (of.SUB_UNACKED, "unacked_messages"),
     (of.SUB_WAITING, "waiting_messages"),
+    (of.SUB_UNMATCHED, "unmatched_messages"),
     (of.SUB_BLOCKED, "is_blocked"),
     (of.SUB_CONSUMERS, "consumers"),
     (of.SUB_DELIVERED, "delivered_messages"),

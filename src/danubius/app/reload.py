@@ -1,63 +1,122 @@
-"""SIGHUP: settings are read again, and what may change while the broker runs changes.
+"""What may change while the broker runs changes: by SIGHUP, which reads all settings again, and by request.
 
-All or nothing: settings with a mistake in them change nothing, and the log says what is wrong. What needs a restart is
-named and left as it is, also for the reloads that follow.
+All or nothing: settings with a mistake in them change nothing, and the log, or the answer, says what is wrong. What
+needs a restart is named and left as it is, also for the reloads that follow. What a request has set wins over file,
+environment and flags until another request takes it back or the broker ends: it is written down nowhere.
 """
 
 from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from danubius.app.settings import KEYS, LIVE, load
-from danubius.errors import DanubiusError
+from danubius.app.settings import DEFAULT, KEYS, LIVE, Given, load, merge, unknown
+from danubius.errors import DanubiusError, InvalidArgument
+from danubius.model.admin_replies import Setting
 from danubius.runtime.logs import set_up_logging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from danubius.app.settings import Loaded, Settings, Sources
     from danubius.broker.broker import Broker
     from danubius.broker.topic import Topic
+    from danubius.model.admin_replies import SettingValue
 
 TOPICS_PER_TURN: Final = 500
 """Topics that get their new policies in one turn of the loop: it must not stand still for the others."""
+REQUEST: Final = "request"
+"""Where a value came from that was set while the broker ran."""
 
 log = logging.getLogger(__name__)
 
 
-class Reload:
-    """Knows what holds now, and brings the broker from there to what the sources say."""
+class Configured(NamedTuple):
+    """Where the settings of the process came from, and what they were when it started."""
 
-    def __init__(self, broker: Broker, sources: Sources, loaded: Loaded) -> None:
+    sources: Sources
+    loaded: Loaded
+
+
+class Reload:
+    """Knows what holds now, and brings the broker from there to what the sources and requests say."""
+
+    def __init__(self, broker: Broker, configured: Configured) -> None:
         self._broker = broker
-        self._sources = sources
-        self._values = loaded.values
+        self._sources = configured.sources
+        self._loaded = configured.loaded
+        self._configured = _given(configured.loaded)
+        """What the sources gave, by path; of what needs a restart, as it was at the start."""
+        self._requested: dict[str, Given] = {}
         self._run = 0
+
+    @property
+    def has_file(self) -> bool:
+        return self._sources.config is not None
+
+    def describe(self) -> list[Setting]:
+        """Every setting, in the order of `--print-config`."""
+        values, origins = self._loaded.values, self._loaded.origins
+        return [
+            Setting(path, values[path], key.default, origins[path], path in LIVE, key.text)
+            for path, key in KEYS.items()
+        ]
+
+    def change(self, wanted: Mapping[str, SettingValue]) -> None:
+        """Set what may change, None: back to what the sources say. InvalidArgument with a line for every problem."""
+        problems = [unknown(path) for path in wanted if path not in KEYS]
+        problems += [
+            f"{path} is read once, at the start: set it in the file, the environment or a flag, and start the broker "
+            "again"
+            for path in wanted
+            if path in KEYS and path not in LIVE
+        ]
+        if problems:
+            raise InvalidArgument("\n".join(problems))
+        requested = self._requested | {
+            path: Given(path, value, REQUEST) for path, value in wanted.items()
+        }
+        requested = {path: one for path, one in requested.items() if one.value is not None}
+        loaded = merge(self._configured.values(), requested.values())
+        self._requested = requested
+        changed = self._take(loaded)
+        log.info("settings changed by request", extra={"changed": ", ".join(changed) or "nothing"})
 
     def reload(self) -> None:
         """Read everything again; never raises."""
         try:
-            loaded = load(self._sources)
+            read = load(self._sources)
+            configured = {
+                path: one
+                for layer, is_live in ((self._configured, False), (_given(read), True))
+                for path, one in layer.items()
+                if (path in LIVE) is is_live
+            }
+            loaded = merge(configured.values(), self._requested.values())
         except DanubiusError as error:
             problems = error.message.replace("\n", "; ")
             log.warning("settings not reloaded: nothing changed", extra={"problems": problems})
             return
-        changed = [path for path in KEYS if loaded.values[path] != self._values[path]]
-        live = [path for path in changed if path in LIVE]
-        self._values = self._values | {path: loaded.values[path] for path in live}
-        self._apply(loaded.settings, live)
-        restart = [path for path in changed if path not in LIVE]
+        self._configured = configured
+        changed = self._take(loaded)
+        restart = [p for p in KEYS if p not in LIVE and read.values[p] != loaded.values[p]]
         log.info(
             "settings reloaded",
             extra={
-                "changed": ", ".join(live) or "nothing",
+                "changed": ", ".join(changed) or "nothing",
                 "needs_restart": ", ".join(restart) or "nothing",
             },
         )
+
+    def _take(self, loaded: Loaded) -> list[str]:
+        """Make these hold; returns what that changed."""
+        changed = [path for path in KEYS if loaded.values[path] != self._loaded.values[path]]
+        self._loaded = loaded
+        self._apply(loaded.settings, changed)
+        return changed
 
     def _apply(self, settings: Settings, live: list[str]) -> None:
         if any(path.startswith("logs.") for path in live):
@@ -82,3 +141,11 @@ class Reload:
                 self._broker.apply_policies(topic)
         if some:
             self._broker.loop.call_soon(self._apply_policies, topics, run)
+
+
+def _given(loaded: Loaded) -> dict[str, Given]:
+    return {
+        path: Given(path, loaded.values[path], origin)
+        for path, origin in loaded.origins.items()
+        if origin != DEFAULT
+    }

@@ -224,7 +224,7 @@ def merge(*layers: Iterable[Given]) -> Loaded:
     for given in (each for layer in layers for each in layer):
         key = KEYS.get(given.path)
         if key is None:
-            problems.append(f"{given.origin}: {_unknown(given.path)}")
+            problems.append(f"{given.origin}: {unknown(given.path)}")
             continue
         try:
             values[given.path] = _convert(key, given.value)
@@ -239,7 +239,8 @@ def merge(*layers: Iterable[Given]) -> Loaded:
     raise InvalidArgument("\n".join(problems))
 
 
-def _unknown(path: str) -> str:
+def unknown(path: str) -> str:
+    """The sentence about a setting that there is not, with the nearest that there is."""
     if path.startswith(PREFIX):
         near = difflib.get_close_matches(path, _VARIABLES, n=1)
         return f"there is no such setting{f'; did you mean {near[0]}?' if near else ''}"

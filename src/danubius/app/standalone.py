@@ -12,6 +12,7 @@ from danubius.app.journal_probe import JournalProbe
 from danubius.app.loop_lag import LoopLag
 from danubius.app.metrics import Metrics
 from danubius.app.options import ledger_config as scaled_ledger_config
+from danubius.app.reload import Reload
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
@@ -22,6 +23,7 @@ from danubius.client.version import VERSION
 from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
 from danubius.edge.rest.desk import Desk
+from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.app.options import StandaloneOptions
+    from danubius.app.reload import Configured
     from danubius.errors import DanubiusError
     from danubius.ledger.config import LedgerConfig
     from danubius.runtime.clock import Clock
@@ -54,7 +57,7 @@ log = logging.getLogger(__name__)
 class Standalone:
     """A broker process's insides: start, serve, stop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one keyword for each part that may be another
         self,
         options: StandaloneOptions,
         *,
@@ -63,6 +66,7 @@ class Standalone:
         broker_config: BrokerConfig | None = None,
         ledger_config: LedgerConfig | None = None,
         journal_config: JournalConfig | None = None,
+        configured: Configured | None = None,
     ) -> None:
         self._options = options
         self._files = files or LocalFiles()
@@ -70,6 +74,7 @@ class Standalone:
         self._broker_config = broker_config or BrokerConfig()
         self._ledger_config = ledger_config or scaled_ledger_config(options.cache_bytes)
         self._journal_config = journal_config or JournalConfig()
+        self._configured = configured
         self._running = contextlib.ExitStack()
         """What is to be ended, the last started first."""
         self._directory: DataDirectory
@@ -79,6 +84,8 @@ class Standalone:
         self._http: HttpServer | None = None
         self._rest: Desk | None = None
         self._node: Node
+        self.reload: Reload | None = None
+        """How settings change while it runs; None: whoever built this keeps them."""
         self.broker: Broker
         self.edge: BinaryEdge
         self.port = 0
@@ -115,6 +122,8 @@ class Standalone:
             self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
         )
         self._node = Node(self.broker)
+        if self._configured is not None:
+            self._node.about.settings = self.reload = Reload(self.broker, self._configured)
         self._ledgers.on_relieved = self.broker.pressure.relieve
         position = await Recovery(self.broker, snapshots).run()
         self._journal.start(
@@ -139,10 +148,11 @@ class Standalone:
         lag = LoopLag(loop)
         lag.start()
         self._running.callback(lag.stop)
-        metrics = Metrics(self._node, self.edge, self._checkpointer, lag)
+        figures = RequestFigures()
+        metrics = Metrics(self._node, self.edge, self._checkpointer, lag, figures)
         self._rest = Desk(self._node)
         routes = rest_routes(self._rest, VERSION)
-        app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes)
+        app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes, figures)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from danubius.model.admin_replies import Setting, SettingValue
+
+
+class LiveSettings(Protocol):
+    """The settings of the process."""
+
+    def describe(self) -> list[Setting]: ...
+
+    def change(self, wanted: Mapping[str, SettingValue]) -> None:
+        """All or nothing; InvalidArgument says what cannot be."""
+        ...
 
 
 class About:
     """What the broker's state does not know."""
 
-    __slots__ = ("broker_id", "connections", "started_ms", "url", "version")
+    __slots__ = ("broker_id", "connections", "settings", "started_ms", "url", "version")
 
     def __init__(self) -> None:
         self.broker_id = ""
@@ -19,6 +31,8 @@ class About:
         self.url = ""
         self.started_ms = 0
         self.connections: Callable[[], int] = _none
+        self.settings: LiveSettings | None = None
+        """None: a program started the broker, and keeps its settings to itself."""
 
 
 def _none() -> int:

@@ -38,6 +38,7 @@ from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSum
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from danubius.broker.about import LiveSettings
     from danubius.broker.broker import Broker
     from danubius.broker.node import Node
     from danubius.broker.subscription import Subscription
@@ -187,6 +188,25 @@ def _describe_broker(node: Node, _request: admin.DescribeBroker, on_reply: OnRep
             started_ms=about.started_ms,
         )
     )
+
+
+def _settings_of(node: Node) -> LiveSettings:
+    settings = node.about.settings
+    if settings is None:
+        raise InvalidArgument(
+            "this broker was started by a program, not with settings: ask the program to change them"
+        )
+    return settings
+
+
+def _describe_settings(node: Node, _request: admin.DescribeSettings, on_reply: OnReply) -> None:
+    on_reply(admin_replies.SettingsDescribed(_settings_of(node).describe()))
+
+
+def _update_settings(node: Node, request: admin.UpdateSettings, on_reply: OnReply) -> None:
+    settings = _settings_of(node)
+    settings.change(request.settings)
+    on_reply(admin_replies.SettingsDescribed(settings.describe()))
 
 
 # ---------------------------------------------------------------- subscriptions
@@ -358,4 +378,6 @@ ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {
     admin.ListConsumers: _list_consumers,
     admin.DisconnectConsumer: _disconnect_consumer,
     admin.DescribeBroker: _describe_broker,
+    admin.DescribeSettings: _describe_settings,
+    admin.UpdateSettings: _update_settings,
 }

@@ -16,16 +16,16 @@ from danubius.cli.administering import (
     rate,
     to_json,
 )
-from danubius.cli.options import json_option, url_option
+from danubius.cli.options import json_option, name_and_value, url_option
 from danubius.cli.output import human_bytes, human_count, print_facts, print_json
 from danubius.cli.top import run_top, top_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from danubius.cli.output import Cell
     from danubius.client.administration import Administration
-    from danubius.model.admin_replies import BrokerDescribed
+    from danubius.model.admin_replies import BrokerDescribed, Setting, SettingValue
     from danubius.model.statistics import BrokerStatistics
 
 
@@ -36,10 +36,12 @@ Examples:
   danubius brokers describe
   danubius brokers stats --json
   danubius brokers top
+  danubius brokers settings --live
+  danubius brokers update --set policies.ttl_ms=1h --set logs.level=debug
 """
 )
 def brokers() -> None:
-    """List, describe and watch brokers."""
+    """List, describe and watch brokers, and change their settings."""
 
 
 _LIST: Final[dict[str, Callable[[BrokerDescribed], Cell]]] = {
@@ -89,6 +91,59 @@ def describe_broker(as_json: bool, url: str) -> None:
 def measure_broker(as_json: bool, url: str) -> None:
     """Show all figures of the broker."""
     print_figures(ask(url, lambda admin: admin.describe_broker()).statistics, json=as_json)
+
+
+_SETTINGS: Final[dict[str, Callable[[Setting], Cell]]] = {
+    "SETTING": lambda s: s.path,
+    "VALUE": lambda s: _shown(s.value),
+    "DEFAULT": lambda s: _shown(s.default),
+    "FROM": lambda s: s.origin,
+    "LIVE": lambda s: "yes" if s.is_live else "no",
+}
+
+
+@brokers.command("settings")
+@click.option("--live", is_flag=True, help="Only those that can be changed without a restart.")
+@click.option("--changed", is_flag=True, help="Only those that were given somewhere.")
+@json_option
+@url_option
+def list_settings(live: bool, changed: bool, as_json: bool, url: str) -> None:
+    """Show each setting with its default and where its value came from."""
+    found = [
+        setting
+        for setting in ask(url, lambda admin: admin.describe_settings())
+        if (setting.is_live or not live) and (setting.origin != "default" or not changed)
+    ]
+    print_lines(found, _SETTINGS, json=as_json, nothing="all settings have their defaults")
+
+
+@brokers.command("update")
+@click.option(
+    "--set", "sets", type=name_and_value, multiple=True, metavar="SECTION.KEY=VALUE",
+    help="A setting that needs no restart, for example policies.ttl_ms=1h; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--reset", "resets", multiple=True, metavar="SECTION.KEY",
+    help="Back to what file, environment and flags say; may be repeated.",
+)  # fmt: skip
+@json_option
+@url_option
+def update_settings(
+    sets: Sequence[tuple[str, str]], resets: Sequence[str], as_json: bool, url: str
+) -> None:
+    """Change settings without a restart, until the broker ends; all or none."""
+    wanted: dict[str, SettingValue] = {**dict(sets), **dict.fromkeys(resets)}
+    if not wanted:
+        raise click.UsageError("nothing to change: give --set SECTION.KEY=VALUE or --reset")
+    settings = ask(url, lambda admin: admin.update_settings(wanted))
+    changed = [setting for setting in settings if setting.path in wanted]
+    print_lines(changed, _SETTINGS, json=as_json, nothing="nothing changed")
+
+
+def _shown(value: SettingValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "not set" if value is None else str(value)
 
 
 _TOP: Final[dict[str, Callable[[BrokerStatistics], Cell]]] = {

@@ -23,7 +23,7 @@ from danubius.model.topic import TopicSpec
 from danubius.wire.commands import Administer, Administered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from danubius.client.link import Link
     from danubius.client.messages import Message
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         EventsListed,
         NamespaceDescribed,
         NamespaceSummary,
+        Setting,
+        SettingValue,
         SubscriptionDescribed,
         SubscriptionSummary,
         TopicDescribed,
@@ -357,6 +359,21 @@ class Administration:
     async def describe_broker(self) -> BrokerDescribed:
         """What the broker is, what its settings say, and how it does."""
         return await self._ask(admin.DescribeBroker(), admin_replies.BrokerDescribed)
+
+    async def describe_settings(self) -> list[Setting]:
+        """Every setting of the broker: its value, its default, where it came from, whether it may change live."""
+        reply = await self._ask(admin.DescribeSettings(), admin_replies.SettingsDescribed)
+        return reply.settings
+
+    async def update_settings(self, settings: Mapping[str, SettingValue]) -> list[Setting]:
+        """Change settings without a restart, by path as `policies.ttl_ms`, until the broker ends; all or none.
+
+        None means back to what file, environment and flags say. InvalidArgument for what needs a restart.
+        """
+        reply = await self._tell(
+            admin.UpdateSettings(dict(settings)), admin_replies.SettingsDescribed
+        )
+        return reply.settings
 
     # ------------------------------------------------------------ asking
 

@@ -8,6 +8,8 @@ from danubius.client.administration import DEFAULT_SPEC, NO_POLICIES
 from danubius.model.admin import LIMIT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from danubius.client.administration import Administration
     from danubius.client.loop_thread import LoopThread
     from danubius.client.messages import Message
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
         EventsListed,
         NamespaceDescribed,
         NamespaceSummary,
+        Setting,
+        SettingValue,
         SubscriptionDescribed,
         SubscriptionSummary,
         TopicDescribed,
@@ -224,6 +228,14 @@ class BlockingAdministration:
     def describe_broker(self) -> BrokerDescribed:
         """What the broker is, what its settings say, and how it does."""
         return self._loop.run(self._admin.describe_broker())
+
+    def describe_settings(self) -> list[Setting]:
+        """Every setting of the broker: its value, its default, where it came from, whether it may change live."""
+        return self._loop.run(self._admin.describe_settings())
+
+    def update_settings(self, settings: Mapping[str, SettingValue]) -> list[Setting]:
+        """Change settings without a restart, until the broker ends; None means back to what was configured."""
+        return self._loop.run(self._admin.update_settings(settings))
 
     def perform(self, request: AdminRequest) -> AdminReply:
         """Any request, as data; the other methods are for people."""

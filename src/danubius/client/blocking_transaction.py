@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from danubius.client.consumer import Consumer
     from danubius.client.loop_thread import LoopThread
     from danubius.client.messages import Message, ReceivedBatch
+    from danubius.client.options import TimeToLive
     from danubius.client.producer import Producer
     from danubius.client.transaction import Transaction
 
@@ -49,10 +50,13 @@ class BlockingTransaction:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         """Send one message when the transaction commits."""
         self._loop.run(
-            self._transaction.send(producer._producer, payload, key=key, attributes=attributes)
+            self._transaction.send(
+                producer._producer, payload, key=key, attributes=attributes, ttl=ttl
+            )
         )
 
     def send_many(
@@ -62,11 +66,12 @@ class BlockingTransaction:
         *,
         keys: Sequence[bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         """Send many messages when the transaction commits."""
         self._loop.run(
             self._transaction.send_many(
-                producer._producer, payloads, keys=keys, attributes=attributes
+                producer._producer, payloads, keys=keys, attributes=attributes, ttl=ttl
             )
         )
 

@@ -20,6 +20,7 @@ from danubius.client.core.checks import measure, to_draft
 from danubius.client.core.chunks import BEFORE
 from danubius.client.core.repeat import fresh
 from danubius.client.gate import Gate
+from danubius.client.options import ttl_us_of
 from danubius.client.partitioned_consumer import PartitionedConsumer
 from danubius.client.partitioned_producer import Part, PartitionedProducer
 from danubius.client.producer_lane import ProducerLane
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from danubius.client.core.chunks import Slicer
     from danubius.client.link import Link
     from danubius.client.messages import Message, ReceivedBatch
+    from danubius.client.options import TimeToLive
     from danubius.client.producer import Producer
     from danubius.client.session import Session
     from danubius.wire.commands import ProducerOpened
@@ -93,6 +95,8 @@ class Transaction:
         self._session = session
         self._id = number
         self._drafts: dict[ProducerLane, Accumulator] = {}
+        self._ttl_us: dict[ProducerLane, int] = {}
+        """Of the messages in each open batch; 0: they do not expire."""
         self._acks: dict[int, RangeGatherer] = {}
         """By the handle of the consumer that received the messages."""
         self._turn = asyncio.Lock()  # batches leave in the order in which they were filled
@@ -116,8 +120,12 @@ class Transaction:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
         """Send one message when the transaction commits. It has no offset before.
+
+        With `ttl` (seconds or a timedelta) it is not delivered to consumers later than that after its publish time,
+        which is when it leaves for the broker: before the commit.
 
         Raises:
             TransactionAborted: it is over: its time, its connection, or the broker was lost.
@@ -125,18 +133,20 @@ class Transaction:
             MessageTooLarge: payload, key and attributes together are over the broker's limit.
         """
         self._check()
+        ttl_us = 0 if ttl is None else ttl_us_of(ttl)
         if producer.is_traced:
             attributes = producer.carry(attributes)
         lane = _lane_for(producer, key)
         if lane.options.chunk_bytes is not None:
             pieces = slice_message(lane, payload, key, attributes)
             if pieces is not None:
-                await self._ship_pieces(lane, pieces, key)
+                await self._ship_pieces(lane, pieces, key, ttl_us)
                 return
         payload, size = producer.check(payload, key, attributes)
         batch = self._draft_of(lane)
-        while not batch.has_room(size) or batch.is_full:
+        while not batch.has_room(size) or batch.is_full or self._is_of_other_ttl(lane, ttl_us):
             await self._seal(lane, batch)
+        self._ttl_us[lane] = ttl_us
         batch.add(payload, key, attributes, size)
         if batch.is_full:
             await self._seal(lane, batch)
@@ -148,9 +158,11 @@ class Transaction:
         *,
         keys: Sequence[bytes | None] | None = None,
         attributes: Sequence[Mapping[str, str] | None] | None = None,
+        ttl: TimeToLive | None = None,
     ) -> None:
-        """Send many messages when the transaction commits. Raises what `send` raises."""
+        """Send many messages when the transaction commits, with one `ttl` for all. Raises what `send` raises."""
         self._check()
+        ttl_us = 0 if ttl is None else ttl_us_of(ttl)
         if producer.is_traced:
             attributes = [*map(producer.carry, attributes or [None] * len(payloads))]
         draft = to_draft(payloads, keys, attributes)
@@ -158,11 +170,10 @@ class Transaction:
         async with self._turn:
             for lane, part, part_sizes in _parts(producer, draft, sizes):
                 batch = self._draft_of(lane)
-                if batch.count:
-                    await self._ship(lane, batch.take())
+                await self._ship_open(lane, batch)
                 start = 0
                 for stop in split(part_sizes, batch.bytes_max, batch.records_max):
-                    await self._ship(lane, cut(part, start, stop))
+                    await self._ship(lane, cut(part, start, stop), ttl_us)
                     start = stop
 
     async def ack(self, consumer: Consumer, message: Message | ReceivedBatch) -> None:
@@ -207,8 +218,7 @@ class Transaction:
         try:
             async with self._turn:
                 for lane, batch in list(self._drafts.items()):
-                    if batch.count:
-                        await self._ship(lane, batch.take())
+                    await self._ship_open(lane, batch)
                 self._stage_acks()
                 await self._wait_answers(0)
             self._is_over = is_asked = True
@@ -304,34 +314,45 @@ class Transaction:
 
     async def _seal(self, lane: ProducerLane, batch: Accumulator) -> None:
         async with self._turn:
-            if batch.count:
-                await self._ship(lane, batch.take())
+            await self._ship_open(lane, batch)
 
-    async def _ship_pieces(self, lane: ProducerLane, pieces: Slicer, key: bytes | None) -> None:
+    def _is_of_other_ttl(self, lane: ProducerLane, ttl_us: int) -> bool:
+        """Whether the open batch has messages that live longer or shorter: a batch has one time for all."""
+        return self._drafts[lane].count > 0 and self._ttl_us[lane] != ttl_us
+
+    async def _ship_open(self, lane: ProducerLane, batch: Accumulator) -> None:
+        if batch.count:
+            await self._ship(lane, batch.take(), self._ttl_us[lane])
+
+    async def _ship_pieces(
+        self, lane: ProducerLane, pieces: Slicer, key: bytes | None, ttl_us: int
+    ) -> None:
         """Hand over a message in pieces. They are stored together or not at all, and one directly behind the other."""
         until_ms = time.time_ns() // 1_000_000
         keys = None if key is None else [key]
         async with self._turn:
-            batch = self._draft_of(lane)
-            if batch.count:
-                await self._ship(lane, batch.take())
+            await self._ship_open(lane, self._draft_of(lane))
             for index in range(len(pieces) - 1):
                 payload, told = pieces.piece(index, until_ms)
-                await self._ship(lane, Draft([payload], keys, [told]), is_chunk=True)
+                await self._ship(lane, Draft([payload], keys, [told]), ttl_us, is_chunk=True)
             payload, told = pieces.last(until_ms, BEFORE)
-            await self._ship(lane, Draft([payload], keys, [told]), is_chunk=True)
+            await self._ship(lane, Draft([payload], keys, [told]), ttl_us, is_chunk=True)
 
-    async def _ship(self, lane: ProducerLane, draft: Draft, *, is_chunk: bool = False) -> None:
+    async def _ship(
+        self, lane: ProducerLane, draft: Draft, ttl_us: int, *, is_chunk: bool = False
+    ) -> None:
         """Hand a batch to the broker, which takes note of it."""
         opened = await self._wait_attached(lane)
+        now_us = time.time_ns() // 1000
         data = encode(
             draft.payloads,
-            publish_time_us=time.time_ns() // 1000,
+            publish_time_us=now_us,
             keys=draft.keys,
             attributes=draft.attributes,
             producer_id=opened.producer_id,
             producer_epoch=opened.producer_epoch,
             codec=lane.options.codec,
+            expires_us=now_us + ttl_us if ttl_us else None,
             is_chunk=is_chunk,
         )
         self._unanswered_bytes += len(data)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from danubius.edge.rest.bounds import CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_S, STOP_S
+from danubius.edge.rest.measuring import Measured
 from danubius.edge.rest.serving import not_allowed, not_found
 from danubius.errors import InvalidArgument
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from starlette.requests import Request
+
+    from danubius.edge.rest.measuring import RequestFigures
 
 
 class HealthReport:
@@ -35,9 +39,10 @@ class HealthReport:
 def build_app(
     report: HealthReport,
     metrics: Callable[[], Awaitable[tuple[bytes, str]]],
-    routes: Sequence[Route] = (),
+    routes: Sequence[Route],
+    figures: RequestFigures,
 ) -> Starlette:
-    """The routes of the HTTP port: these, and those of the REST interface."""
+    """The routes of the HTTP port: these, and those of the REST interface, whose requests are counted."""
 
     async def health(_request: Request) -> Response:
         problems = report.problems()
@@ -56,6 +61,7 @@ def build_app(
             *routes,
         ],
         exception_handlers={404: not_found, 405: not_allowed},
+        middleware=[Middleware(Measured, figures)],
     )
     app.router.redirect_slashes = False
     return app

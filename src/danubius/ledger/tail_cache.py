@@ -30,8 +30,8 @@ MANY_TAIL_BYTES: Final = 16 * KIB
 
 
 TAIL_SHARE: Final = 4
-"""One tail is written when it has this part of what starts a write: disks take many small loads better than a large one,
-and the journal's syncs need not wait behind it."""
+"""One tail is written when it has this part of what starts a write: disks take many small loads better than a large
+one, and the journal's syncs need not wait behind it."""
 
 
 class _Dirt:

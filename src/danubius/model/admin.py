@@ -30,6 +30,8 @@ from danubius.model.admin_replies import (
     NamespacesListed,
     PositionsSet,
     ProducersListed,
+    SettingsDescribed,
+    SettingValue,
     SubscriptionDescribed,
     SubscriptionsListed,
     TopicDescribed,
@@ -39,6 +41,7 @@ from danubius.model.admin_replies import (
     kebab,
 )
 from danubius.model.ids import parse_name, parse_topic_name
+from danubius.model.limits import NAME_LENGTH_MAX
 from danubius.model.policy import COUNT_MAX, PARTITIONS_MAX, FailurePolicy, Policies
 from danubius.model.subscription import LATEST, AtOffset, AtTime, Position, SubscriptionType
 from danubius.model.topic import TopicSpec
@@ -51,6 +54,8 @@ LIMIT_MAX: Final = 1000
 LIMIT: Final = 100
 OFFSET_MAX: Final = 2**63 - 1
 TRANSACTION_MAX: Final = 2**64 - 1
+SETTINGS_MAX: Final = 100
+"""Changed by one request."""
 
 
 def _bounds(least: int, most: int) -> msgspec.Meta:
@@ -337,6 +342,17 @@ class DescribeBroker(Request, frozen=True, gc=False):
     """What is this broker, and how does it do?"""
 
 
+class DescribeSettings(Request, frozen=True, gc=False):
+    """What are the broker's settings, and where do they come from?"""
+
+
+class UpdateSettings(Request, frozen=True, gc=False):
+    """Change settings of the broker that need no restart, until it ends."""
+
+    settings: dict[str, SettingValue]
+    """Values by path, as `policies.ttl_ms`, with units where they help. Null: back to file, environment and flags."""
+
+
 AdminRequest = (
     ListNamespaces
     | DescribeNamespace
@@ -371,6 +387,8 @@ AdminRequest = (
     | ListTransactions
     | AbortTransaction
     | DescribeBroker
+    | DescribeSettings
+    | UpdateSettings
 )
 
 ADMIN_REPLIES: Final[dict[type[AdminRequest], type[AdminReply]]] = {
@@ -407,6 +425,8 @@ ADMIN_REPLIES: Final[dict[type[AdminRequest], type[AdminReply]]] = {
     ListTransactions: TransactionsListed,
     AbortTransaction: Done,
     DescribeBroker: BrokerDescribed,
+    DescribeSettings: SettingsDescribed,
+    UpdateSettings: SettingsDescribed,
 }
 """Which reply answers which request, if no error does."""
 assert set(ADMIN_REPLIES) == set(typing.get_args(AdminRequest))
@@ -448,6 +468,12 @@ def _check_position(position: Position) -> None:
         _check_range("time_us", position.time_us, 0, OFFSET_MAX)
 
 
+def _check_settings(settings: dict[str, SettingValue]) -> None:
+    _check_range("the number of settings", len(settings), 1, SETTINGS_MAX)
+    for path in settings:
+        _check_range("the length of a setting's path", len(path), 1, NAME_LENGTH_MAX)
+
+
 _RULES: Final[Mapping[str, Callable[[Any], object]]] = {
     "namespace": lambda name: parse_name("namespace", name),
     "topic": parse_topic_name,
@@ -463,5 +489,6 @@ _RULES: Final[Mapping[str, Callable[[Any], object]]] = {
     "after": _check_after,
     "limit": lambda count: _check_range("limit", count, 1, LIMIT_MAX),
     "count": lambda count: _check_range("count", count, 1, COUNT_MAX),
+    "settings": _check_settings,
     "transaction": lambda number: _check_range("transaction", number, 0, TRANSACTION_MAX),
 }

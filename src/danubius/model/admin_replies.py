@@ -38,6 +38,8 @@ def kebab(name: str) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).removeprefix("-")
 
 
+SettingValue = bool | int | float | str | None
+
 # ---------------------------------------------------------------- lines of lists
 
 
@@ -169,6 +171,23 @@ class DeadLetter(Line, frozen=True, gc=False):
     payload_bytes: int = 0
     payload_start: bytes = b""
     """The first 256 bytes; read the dead-letter topic for all of it."""
+
+
+class Setting(Line, frozen=True, gc=False):
+    """A setting of the broker, and what holds."""
+
+    path: str
+    """Its section and name, as `policies.ttl_ms`."""
+    value: SettingValue
+    """What holds; null: not set."""
+    default: SettingValue
+    """What holds where nothing is given. Some bounds of ledgers follow `ledgers.cache_bytes` instead."""
+    origin: str
+    """Where the value came from: `default`, a file and line, a variable, a flag, or `request`."""
+    is_live: bool
+    """Whether it can be changed without a restart."""
+    text: str = ""
+    """What it means."""
 
 
 class TransactionSummary(Line, frozen=True, gc=False):
@@ -340,6 +359,12 @@ class TransactionsListed(Page, frozen=True, gc=False):
     transactions: list[TransactionSummary]
 
 
+class SettingsDescribed(Reply, frozen=True, gc=False):
+    """All settings of the broker, by section."""
+
+    settings: list[Setting]
+
+
 class BrokerDescribed(Reply, frozen=True, gc=False):
     """The broker, its defaults and figures."""
 
@@ -377,6 +402,7 @@ AdminReply = (
     | ConsumersListed
     | TransactionsListed
     | BrokerDescribed
+    | SettingsDescribed
 )
 
 # ---------------------------------------------------------------- pages

@@ -21,23 +21,23 @@ class SubscriptionType(enum.StrEnum):
     """All messages of one key go to one consumer, in order."""
 
 
-class AtOffset(msgspec.Struct, frozen=True, gc=False, tag="offset"):
+class AtOffset(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag="offset"):
     """Start at this offset."""
 
     offset: int
 
 
-class AtTime(msgspec.Struct, frozen=True, gc=False, tag="time"):
+class AtTime(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag="time"):
     """Start at the first message published at or after this time (microseconds since 1970, UTC)."""
 
     time_us: int
 
 
-class AtEarliest(msgspec.Struct, frozen=True, gc=False, tag="earliest"):
+class AtEarliest(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag="earliest"):
     """Start at the oldest message that is still there."""
 
 
-class AtLatest(msgspec.Struct, frozen=True, gc=False, tag="latest"):
+class AtLatest(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag="latest"):
     """Start behind the newest message."""
 
 

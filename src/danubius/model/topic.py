@@ -32,7 +32,7 @@ class Durability(enum.StrEnum):
     """fdatasync returned: survives power loss."""
 
 
-class Retention(msgspec.Struct, frozen=True, gc=False):
+class Retention(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """How long messages stay after every subscription has acknowledged them. None means no limit.
 
     Unacknowledged messages are never dropped. Whichever bound is reached first frees the oldest ledgers.
@@ -42,10 +42,14 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int | None = None
 
 
-class TopicSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class TopicSpec(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+):
     """The settings of a topic, as they are sent and stored.
 
-    A default is not written, so that readers that do not know a field never see it; hence defaults never change.
+    A default is not written, so that readers that do not know a field never see it; hence defaults never change. A
+    field that a reader does not know is refused, not passed over: a wish must not be obeyed in part. Fields are never
+    taken away, so what was ever stored can be read.
     """
 
     dispatch: Dispatch = Dispatch.RELIABLE

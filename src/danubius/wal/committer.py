@@ -27,7 +27,7 @@ QUICK_BYTES_MAX: Final = 32 * KIB
 """Larger groups are never written on the loop's thread."""
 QUICK_SYNCED_MAX: Final = 2
 """Larger groups are never synced on the loop's thread."""
-QUICK_SYNC_NS_MAX: Final = 500_000
+QUICK_SYNC_NS_MAX: Final = 1_000_000
 """Where syncs take longer than this on average, none is done on the loop's thread."""
 _SYNC_WEIGHT: Final = 8
 """The last sync's share in the moving average is one in this many."""

@@ -7,17 +7,19 @@ that is its answer: a newer peer is told, and the connection lives on.
 
 from __future__ import annotations
 
-import re
 import typing
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from danubius.errors import InvalidArgument, InvariantViolation, ProtocolViolation
+from danubius.model.unknown_fields import find_unknown
 from danubius.wire.commands import AnyCommand, Error, Opcode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from danubius.model.unknown_fields import UnknownField
 
 COMMANDS: Final[dict[Opcode, type[AnyCommand]]] = {
     command.opcode: command for command in typing.get_args(AnyCommand)
@@ -32,8 +34,6 @@ DECODERS: Final[Mapping[int, Decoder]] = {
     int(opcode): msgspec.msgpack.Decoder(command) for opcode, command in COMMANDS.items()
 }
 
-_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)` - at `(.*)`", re.DOTALL)
-
 encode_command: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -46,19 +46,20 @@ def decode_command(opcode: int, meta: bytes) -> AnyCommand:
         return decoder.decode(meta)
     except (ValueError, RecursionError) as problem:  # msgspec's errors and UnicodeDecodeError
         name = Opcode(opcode).name
-        unknown = _UNKNOWN_FIELD.fullmatch(str(problem))
+        unknown = find_unknown(problem, COMMANDS[Opcode(opcode)])
         if unknown is not None:
-            return _refuse_setting(name, *unknown.groups())
+            return _refuse_setting(name, unknown)
         raise ProtocolViolation(
             f"the command of a {name} frame is malformed: {problem}"
         ) from problem
 
 
-def _refuse_setting(name: str, key: str, path: str) -> Error:
+def _refuse_setting(name: str, unknown: UnknownField) -> Error:
     """What a command is answered with that sets what this version does not have."""
-    where = path.rpartition(".")[2].rstrip("]") if "." in path else "the command"
+    meant = f"; did you mean {unknown.nearest!r}?" if unknown.nearest else ""
     return Error.of(
         InvalidArgument(
-            f"{name} sets {key[:100]!r} in {where}, which this version does not know: upgrade it, or leave that out"
+            f"{name} sets {unknown.name!r} in {unknown.where or 'the command'}, which this version does not know: "
+            f"upgrade it, or leave that out{meant}"
         )
     )

@@ -100,13 +100,16 @@ class RecordingPeer:
         """What the broker said of its own accord."""
         return [command for command, number in self.sent if not number and type(command) is kind]
 
-    def publish(self, topic: str, payloads: list[bytes]) -> None:
+    def publish(
+        self, topic: str, payloads: list[bytes], *, keys: list[bytes | None] | None = None
+    ) -> None:
         """Send one batch by a producer of its own."""
         opened = self.call(OpenProducer(topic, f"producer-{self._next_correlation}", TopicSpec()))
         assert isinstance(opened, ProducerOpened), opened
         batch = encode(
             payloads,
             publish_time_us=1,
+            keys=keys,
             producer_id=opened.producer_id,
             producer_epoch=opened.producer_epoch,
         )

@@ -30,6 +30,7 @@ REPLIES = typing.get_args(admin.AdminReply)
 FIGURES = statistics.Figures.__subclasses__()
 TOPIC = "/default/orders"
 SAMPLES: dict[str, Any] = {
+    "settings": {"policies.ttl_ms": "1h", "policies.auto_create": False, "logs.level": None},
     "namespace": "default",
     "topic": TOPIC,
     "subscription": "billing",
@@ -298,3 +299,54 @@ def test_the_first_version_reads_the_settings_of_this_one() -> None:
     for spec in (TopicSpec(), TopicSpec(policies=Policies(ttl_ms=5))):
         read = msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=_SpecOfVersionOne)
         assert read == _SpecOfVersionOne()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [
+        (admin.CreateTopic, {"partition": 3}, "no 'partition'; did you mean 'partitions'?"),
+        (admin.CreateTopic, {"spec": {"durabilty": 1}}, "in spec; did you mean 'durability'?"),
+        (
+            admin.CreateTopic,
+            {"spec": {"retention": {"age": 1}}},
+            "no 'age' in retention; did you mean 'age_ms'?",
+        ),
+        (
+            admin.CreateTopic,
+            {"spec": {"retention": {"colour": 1}}},
+            "no 'colour' in retention; it takes age_ms, size_bytes",
+        ),
+        (
+            admin.UpdateTopic,
+            {"policies": {"producer_max": 1}},
+            "no 'producer_max' in policies; did you mean 'producers_max'?",
+        ),
+        (
+            admin.UpdateSubscription,
+            {"failure": {"max_redeliveries": 1}},
+            "in failure; did you mean 'redeliveries_max'?",
+        ),
+        (
+            admin.CreateSubscription,
+            {"start": {"type": "offset", "ofset": 1}},
+            "no 'ofset' in start; did you mean 'offset'?",
+        ),
+        (admin.ListTopics, {"limt": 5}, "no 'limt'; did you mean 'limit'?"),
+        (
+            admin.ListTopics,
+            {"` - at `$.x": 5},
+            "no '` - at `$.x'; it takes namespace, after, limit",
+        ),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_nearest_one(
+    kind: type[admin.Request], more: dict[str, object], said: str
+) -> None:
+    fields: dict[str, object] = msgspec.to_builtins(sample(kind)) | more
+    with pytest.raises(InvalidArgument, match="is not understood: there is no ") as refused:
+        decode_request(msgspec.msgpack.encode(fields))
+    assert said in refused.value.message
+    del fields["request"]
+    with pytest.raises(InvalidArgument) as refused:
+        build_request(kind, fields)
+    assert said in refused.value.message

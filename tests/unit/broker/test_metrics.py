@@ -9,12 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from danubius.app import metric_catalogue
-from danubius.app.loop_lag import BOUNDS_S, LagHistogram, LoopLag
+from danubius.app.loop_lag import BOUNDS_S, LoopLag
 from danubius.app.metric_catalogue import Kind, all_metrics
 from danubius.app.metrics import Metrics, labels
+from danubius.edge.rest.measuring import RequestFigures
 from danubius.model.policy import Policies
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
+from danubius.runtime.histogram import Histogram
 from danubius.wire.commands import Ack, CreateTopic, DeleteTopic, Flow, Nack, Subscribe
 
 if TYPE_CHECKING:
@@ -42,10 +44,15 @@ class Checkpoints:
 
 
 @pytest.fixture
-def scrape(bench: Any) -> Scrape:
+def requests() -> RequestFigures:
+    return RequestFigures()
+
+
+@pytest.fixture
+def scrape(bench: Any, requests: RequestFigures) -> Scrape:
     edge: Any = Edge()
     checkpointer: Any = Checkpoints()
-    metrics = Metrics(bench.node, edge, checkpointer, LoopLag(bench.broker.loop))
+    metrics = Metrics(bench.node, edge, checkpointer, LoopLag(bench.broker.loop), requests)
 
     async def render() -> dict[str, float]:
         text = (await metrics.render())[0].decode()
@@ -65,7 +72,10 @@ def subscribe(peer: Any, topic: str = TOPIC, name: str = "s") -> int:
     return handle
 
 
-async def test_every_declared_metric_is_told(bench: Any, scrape: Scrape) -> None:
+async def test_every_declared_metric_is_told(
+    bench: Any, scrape: Scrape, requests: RequestFigures
+) -> None:
+    requests.add("GET", "/api/v1/topics", 200, 0.1)
     peer = bench.connect()
     spec = TopicSpec(dispatch=Dispatch.NON_RELIABLE, policies=Policies(producers_max=1))
     peer.call(CreateTopic("/default/live", spec))
@@ -110,6 +120,34 @@ async def test_the_figures_of_a_subscription(bench: Any, scrape: Scrape) -> None
     assert found["danubius_checkpoints_total"] == 3
     assert found["danubius_checkpoint_failures_total"] == 1
     assert found["danubius_storage_failing|journal"] == 0
+
+
+async def test_what_no_key_filter_takes_shows_until_somebody_does(
+    bench: Any, scrape: Scrape
+) -> None:
+    peer = bench.connect()
+    peer.publish(TOPIC, [b"x"] * 4, keys=[b"eu-1", b"us-1", b"us-2", b"eu-2"])
+
+    def attach(consumer: str, key_filter: str) -> None:
+        command = Subscribe(
+            TOPIC,
+            "s",
+            SubscriptionType.KEY_SHARED,
+            consumer,
+            AtEarliest(),
+            key_filters=(key_filter,),
+        )
+        peer.session.handle(Flow(peer.call(command).handle, 100, 1 << 20), 0, memoryview(b""))
+        bench.settle()
+
+    attach("europe", "eu-*")
+    found = await scrape()
+    assert found[f"danubius_subscription_unmatched_messages|{TOPIC}|s"] == 2
+    assert found["danubius_unmatched_messages"] == 2
+    attach("america", "us-*")
+    found = await scrape()
+    assert found[f"danubius_subscription_unmatched_messages|{TOPIC}|s"] == 0
+    assert found["danubius_unmatched_messages"] == 0
 
 
 async def test_totals_do_not_fall_when_a_topic_is_deleted(bench: Any, scrape: Scrape) -> None:
@@ -159,7 +197,7 @@ def test_label_values_are_escaped() -> None:
 
 
 def test_lag_falls_into_the_bucket_of_its_bound() -> None:
-    histogram = LagHistogram()
+    histogram = Histogram(BOUNDS_S)
     for lag_s in (0.0, 0.001, 0.0011, 3.0, -1.0):
         histogram.add(lag_s)
     assert histogram.counts == [3, 1, *[0] * (len(BOUNDS_S) - 2), 1]
@@ -169,3 +207,30 @@ async def test_the_histogram_of_the_loop_is_cumulative(bench: Any, scrape: Scrap
     found = await scrape()
     assert found["danubius_loop_lag_seconds_count"] == 0
     assert found["danubius_loop_lag_seconds_bucket|+Inf"] == 0
+
+
+async def test_requests_are_told_by_method_route_and_status(
+    scrape: Scrape, requests: RequestFigures
+) -> None:
+    for status, duration_s in ((200, 0.0005), (204, 0.003), (404, 99.0), (None, 0.3)):
+        requests.add("GET", "/api/v1/topics/{namespace}/{topic}", status, duration_s)
+    requests.add("BREW", "unknown", 404, 0.0)
+    found = await scrape()
+    asked = "|GET|/api/v1/topics/{namespace}/{topic}"
+    counts = {
+        name: value for name, value in found.items() if name.startswith("danubius_rest_requests")
+    }
+    assert counts == {
+        f"danubius_rest_requests_total{asked}|2xx": 2,
+        f"danubius_rest_requests_total{asked}|4xx": 1,
+        f"danubius_rest_requests_total{asked}|none": 1,
+        "danubius_rest_requests_total|other|unknown|4xx": 1,
+    }
+    duration = "danubius_rest_request_duration_seconds"
+    assert found[f"{duration}_bucket{asked}|0.001"] == 1
+    assert found[f"{duration}_bucket{asked}|0.0025"] == 1
+    assert found[f"{duration}_bucket{asked}|0.005"] == 2
+    assert found[f"{duration}_bucket{asked}|10.0"] == 3
+    assert found[f"{duration}_bucket{asked}|+Inf"] == 4
+    assert found[f"{duration}_count{asked}"] == 4
+    assert found[f"{duration}_sum{asked}"] == pytest.approx(99.3035)

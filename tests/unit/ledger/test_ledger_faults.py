@@ -394,3 +394,21 @@ def test_a_sync_ahead_that_failed_is_made_good_by_the_next_checkpoint(
     again = make_bench(LocalLedgerStore(files, directory))
     again.storage.recover_files({1: metas})
     assert again.read_all(again.open(metas=metas), 0) == payloads
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_topic_deleted_while_it_waits_to_be_written_harms_no_other(
+    make_bench: Any, fill: Any, size: int
+) -> None:
+    files = SimFiles()
+    bench = make_bench(LocalLedgerStore(files, Path("/ledgers")))
+    gone, kept = bench.open(1), bench.open(2)
+    fill(gone, 3, size=size)
+    payloads = fill(kept, 3, size=size)
+    bench.storage._cache.hand_over_all()
+    gone.delete()
+    bench.settle()
+    assert bench.flush() is None
+    bench.evict()
+    assert bench.read_all(kept, 0) == payloads
+    assert bench.storage.dirty_bytes == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -44,3 +46,23 @@ def test_everything_else_that_is_wrong_ends_the_connection() -> None:
     fields: list[object] = ["/default/t", "p", {"policies": {"ttl_ms": []}}]
     with pytest.raises(ProtocolViolation):
         decode_command(Opcode.OPEN_PRODUCER, msgspec.msgpack.encode(fields))
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ({"durabilty": "synced"}, "'durabilty' in the command, which .* mean 'durability'"),
+        ({"retention": {"age": 5}}, "'age' in retention, which .* mean 'age_ms'"),
+        ({"policies": {"tll_ms": 5}}, "'tll_ms' in policies, which .* mean 'ttl_ms'"),
+        (
+            {"policies": {"failure": {"max_redeliveries": 5}}},
+            "'max_redeliveries' in failure, which .* mean 'redeliveries_max'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("opcode", [Opcode.CREATE_TOPIC, Opcode.OPEN_PRODUCER])
+def test_the_nearest_name_is_told(opcode: Opcode, spec: object, meant: str) -> None:
+    fields = ["/default/t", spec] if opcode is Opcode.CREATE_TOPIC else ["/default/t", "p", spec]
+    command = decode_command(opcode, msgspec.msgpack.encode(fields))
+    assert isinstance(command, Error)
+    assert re.search(meant, command.message)

@@ -38,6 +38,8 @@ def _admin(method: str, path: str, request: type[AdminRequest], status: int = 0)
 
 ENDPOINTS: Final = (
     _admin("GET", "/api/v1/broker", admin.DescribeBroker),
+    _admin("GET", "/api/v1/broker/settings", admin.DescribeSettings),
+    _admin("PATCH", "/api/v1/broker/settings", admin.UpdateSettings),
     _admin("GET", "/api/v1/namespaces", admin.ListNamespaces),
     _admin("PUT", _NAMESPACE, admin.CreateNamespace, 201),
     _admin("GET", _NAMESPACE, admin.DescribeNamespace),

@@ -14,6 +14,7 @@ import msgspec
 from danubius.edge.rest.bounds import BODY_BYTES_MAX
 from danubius.errors import InvalidArgument
 from danubius.model.limits import NAME_LENGTH_MAX
+from danubius.model.unknown_fields import find_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -169,9 +170,10 @@ class Endpoint:
         try:
             return self._decoder.decode(body)
         except (ValueError, RecursionError) as problem:  # msgspec's errors and UnicodeDecodeError
-            raise InvalidArgument(
-                f"the body is not understood: {problem}; it must be a JSON object as /openapi.json says"
-            ) from problem
+            unknown = find_unknown(problem, self.body)
+            said = f"{problem}; it must be a JSON object as /openapi.json says"
+            said = said if unknown is None else unknown.sentence()
+            raise InvalidArgument(f"the body is not understood: {said}") from problem
 
 
 def binary_header(field: str) -> str:
@@ -201,7 +203,7 @@ def _convert(given: Mapping[str, str], kind: type[msgspec.Struct], where: str) -
     try:
         return msgspec.convert(dict(given), kind, strict=False)
     except (ValueError, RecursionError) as problem:
+        unknown = find_unknown(problem, kind)
         known = ", ".join(kind.__struct_fields__) or "nothing"
-        raise InvalidArgument(
-            f"the {where} of the request is not understood: {problem}; it takes {known}"
-        ) from problem
+        said = f"{problem}; it takes {known}" if unknown is None else unknown.sentence()
+        raise InvalidArgument(f"the {where} of the request is not understood: {said}") from problem

@@ -61,7 +61,7 @@ def rest_routes(desk: Desk, version: str) -> list[Route]:
         methods = by_path.setdefault(endpoint.path, {})
         assert endpoint.method not in methods
         methods[endpoint.method] = endpoint
-    routes = [Route(path, _Resource(desk, methods)) for path, methods in by_path.items()]
+    routes = [Route(path, Resource(desk, path, methods)) for path, methods in by_path.items()]
     description = _encode(describe(ENDPOINTS, version))
     page = render(ENDPOINTS)
 
@@ -92,11 +92,13 @@ async def not_allowed(request: Request, error: Exception) -> Response:
     )
 
 
-class _Resource:
+class Resource:
     """All methods of one path, as an ASGI application."""
 
-    def __init__(self, desk: Desk, methods: dict[str, Endpoint]) -> None:
+    def __init__(self, desk: Desk, path: str, methods: dict[str, Endpoint]) -> None:
         self._desk = desk
+        self.path = path
+        """As it is declared, with names in braces."""
         self._methods = methods
         self._allowed = ", ".join(sorted(methods))
 

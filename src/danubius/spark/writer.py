@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from danubius.client.staging import StageReceipt
 from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument
-from danubius.spark import fetching
+from danubius.spark.fetching import client_of as fetch_client_of
 from danubius.spark.tasks import plainly
 from danubius.spark.write_options import check_columns, write_options
 from danubius.wire.commands import Ping, Pong
@@ -77,7 +77,7 @@ def stream_writer(raw: dict[str, str], schema: StructType, overwrite: bool) -> D
 
 def _greet(options: WriteOptions) -> None:
     """Find out within seconds if there is no broker; from here on it is known, and waited for if it restarts."""
-    fetching.client_of(options.url, options.patience).request(Ping(), Pong)
+    fetch_client_of(options.url, options.patience).request(Ping(), Pong)
 
 
 class DanubeBatchWriter(DataSourceArrowWriter):

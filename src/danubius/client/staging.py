@@ -70,7 +70,8 @@ async def open_stage(link: Link, job: str, batch: int, task: str | None) -> Stag
     """Ask for a stage; one that is there already goes on, whatever was uploaded by others into it."""
     parse_name("job", job)
     name = random_name("task") if task is None else parse_name("task", task)
-    opened, _ = await _patiently(link, OpenStage(job, batch, name), StageOpened)
+    patience_s = link.options.reconnect_timeout_s
+    opened, _ = await _patiently(link, OpenStage(job, batch, name), StageOpened, patience_s)
     return Stage(link, opened)
 
 
@@ -106,13 +107,15 @@ class Stage:
         return known
 
     async def _find(self, name: TopicName) -> int:
+        link, patience_s = self._link, self._link.options.reconnect_timeout_s
         try:
-            located, _ = await self._link.request(Lookup(name), Located)
+            located, _ = await _patiently(link, Lookup(name), Located, patience_s)
         except TopicNotFound:
             # Somebody else may be as quick, and its namespace may have a rule for new topics.
             with contextlib.suppress(TopicExists):
-                await self._link.request(CreateTopic(name, TopicSpec(), exist_ok=True), Done)
-            return await count_partitions(self._link, name)
+                command = CreateTopic(name, TopicSpec(), exist_ok=True)
+                await _patiently(link, command, Done, patience_s)
+            return await count_partitions(link, name)
         return located.partitions
 
     async def send_many(
@@ -236,15 +239,16 @@ async def abort_stages(link: Link, job: str, batch: int, receipts: Sequence[Stag
 
 
 async def _patiently(
-    link: Link, command: AnyCommand, reply_type: type[ReplyT], timeout_s: float = 60.0
+    link: Link, command: AnyCommand, reply_type: type[ReplyT], timeout_s: float
 ) -> tuple[ReplyT, memoryview]:
-    """A request that may be repeated: also one that takes long, and one that comes at a busy moment."""
+    """A request that may be repeated: one that takes long, comes at a busy moment, or while the broker restarts."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
         try:
             return await link.request(command, reply_type)
-        except (DeadlineExceeded, Overloaded):
+        except (BrokerUnavailable, DeadlineExceeded, Overloaded):
+            link.check_open()
             if loop.time() >= deadline:
                 raise
             await asyncio.sleep(_BUSY_WAIT_S)

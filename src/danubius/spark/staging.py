@@ -76,6 +76,14 @@ def drop_client(options: WriteOptions) -> None:
         client.close()
 
 
+def close_clients() -> None:
+    """Hang up on every broker: for processes that are about to end, or whose brokers are."""
+    for (pid, _), client in _clients.items():
+        if pid == os.getpid():
+            client.close()
+    _clients.clear()
+
+
 class StageWriter:
     """Writes the rows of one task."""
 

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from danubius.client.staging import StageReceipt
-from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument
+from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded, InvalidArgument
 from danubius.spark.fetching import client_of as fetch_client_of
 from danubius.spark.tasks import plainly
 from danubius.spark.write_options import check_columns, write_options
@@ -77,7 +77,9 @@ def stream_writer(raw: dict[str, str], schema: StructType, overwrite: bool) -> D
 
 def _greet(options: WriteOptions) -> None:
     """Find out within seconds if there is no broker; from here on it is known, and waited for if it restarts."""
-    fetch_client_of(options.url, options.patience).request(Ping(), Pong)
+    client = fetch_client_of(options.url, options.patience)
+    client.is_known = False
+    client.request(Ping(), Pong)
 
 
 class DanubeBatchWriter(DataSourceArrowWriter):
@@ -146,7 +148,7 @@ def _write_task(options: WriteOptions, job: str, batch: int, rows: Iterator[Any]
         # Another name for every attempt: what two of them write must never get into one stage.
         stage = client_of(options).stage(job, batch, task=f"{place}-{uuid.uuid4().hex[:12]}")
         receipt = StageWriter(options, stage).write(rows)
-    except BrokerUnavailable:
+    except (BrokerUnavailable, DeadlineExceeded):
         drop_client(options)
         raise
     return Staged(job, receipt.stage, receipt.batches, receipt.messages)
@@ -160,7 +162,7 @@ def _commit(options: WriteOptions, job: str, batch: int, staged: list[Staged]) -
         client_of(options).commit_stages(
             job, batch, receipts, patience=options.patience.reconnect_s
         )
-    except BrokerUnavailable:
+    except (BrokerUnavailable, DeadlineExceeded):
         drop_client(options)
         raise
 

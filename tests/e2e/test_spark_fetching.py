@@ -11,8 +11,10 @@ import pytest
 import danubius
 from danubius.client.core.address import parse_url
 from danubius.errors import BrokerUnavailable, OffsetOutOfRange, TopicNotFound
-from danubius.spark.discovery import find_partitions
+from danubius.spark.discovery import Extent, find_partitions, measure
 from danubius.spark.fetching import FetchClient, Patience, client_of, close_clients
+from danubius.spark.following import Follower
+from danubius.spark.offsets import Slot, from_json, incarnations_of
 from danubius.spark.options import read_options
 from danubius.spark.planning import Range
 from danubius.spark.rows import ROWS_MAX, ROWS_MIN, read_rows
@@ -109,6 +111,68 @@ def test_what_is_gone_is_said_or_passed_over(broker: BrokerProcess, topic: str) 
     assert _rows(client, f"{topic}-none", 0, 1, lossy=True) == []
     with pytest.raises(TopicNotFound):
         find_partitions(client, read_options({"topic": f"{topic}-none"}))
+
+
+def _make_anew(url: str, topic: str, count: int) -> None:
+    async def delete() -> None:
+        async with danubius.connect(url) as client:
+            await client.admin.delete_topic(topic)
+
+    asyncio.run(delete())
+    _publish(url, topic, count)
+
+
+def test_a_topic_that_was_made_anew_has_nothing_of_the_old_one(
+    broker: BrokerProcess, topic: str
+) -> None:
+    _publish(broker.url, topic, 10)
+    client = client_of(broker.url, Patience())
+    slots = {Slot(topic, 0): topic}
+    lives: set[int] = set()
+    for sizes in (False, True):
+        (extent,) = measure(client, slots, sizes=sizes).values()
+        assert isinstance(extent, Extent)
+        lives.add(extent.incarnation)
+    (life,) = lives
+    assert life > 0
+    range_ = Range(topic, 0, topic, 0, 10, incarnation=life)
+    assert _offsets(list(read_rows(client, range_, ("offset",), 1 << 20, lossy=False))) == [
+        *range(10)
+    ]
+    _make_anew(broker.url, topic, 20)
+    with pytest.raises(OffsetOutOfRange, match="made anew"):
+        list(read_rows(client, range_, ("offset",), 1 << 20, lossy=False))
+    assert list(read_rows(client, range_, ("offset",), 1 << 20, lossy=True)) == []
+
+
+def test_a_query_sees_that_its_topic_was_made_anew(broker: BrokerProcess, topic: str) -> None:
+    """Past the offset that was reached, so that offsets alone would not tell."""
+    _publish(broker.url, topic, 10)
+    raw = {"url": broker.url, "topic": topic, "startingOffsets": "earliest"}
+    strict = Follower(read_options(raw, "stream"))
+    lossy = Follower(read_options(raw | {"failOnDataLoss": "false"}, "stream"))
+    old = strict.advance(strict.beginning())
+    assert [(one.begin, one.end) for one in strict.ranges({}, old)] == [(0, 10)]
+    assert strict.advance(old) is old
+    _make_anew(broker.url, topic, 30)
+    with pytest.raises(OffsetOutOfRange, match="made anew after it had been read up to offset 10"):
+        strict.advance(old)
+    new = lossy.advance(old)
+    assert from_json(new, "x") == {Slot(topic, 0): 30}
+    (range_,) = lossy.ranges(old, new)
+    assert (range_.begin, range_.end) == (0, 30)
+    assert range_.incarnation == incarnations_of(new, "x")[Slot(topic, 0)]
+    assert lossy.advance(new) is new
+    # A batch of the old topic that is repeated, and a checkpoint that does not say which topic it is about.
+    client = client_of(broker.url, Patience())
+    (repeated,) = strict.ranges({topic: {"0": 0}}, old)
+    with pytest.raises(OffsetOutOfRange, match="made anew since the read was planned"):
+        list(read_rows(client, repeated, ("offset",), 1 << 20, lossy=False))
+    with pytest.raises(OffsetOutOfRange, match="was deleted and made anew"):
+        strict.ranges({}, old)
+    bare = {topic: {"0": 10}}
+    assert strict.advance(bare) == new
+    assert [(one.begin, one.end) for one in strict.ranges(bare, new)] == [(10, 30)]
 
 
 def test_nobody_there_is_one_sentence() -> None:

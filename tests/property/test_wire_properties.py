@@ -48,7 +48,7 @@ position = st.one_of(
     st.just(AtEarliest()),
     st.just(AtLatest()),
 )
-summary = st.builds(commands.TopicSummary, text, spec, count, count, count, count, count)
+summary = st.builds(commands.TopicSummary, text, spec, *[count] * 6)
 subscription = st.builds(
     commands.SubscriptionSummary,
     text,

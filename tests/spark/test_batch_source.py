@@ -48,6 +48,9 @@ def test_columns_and_schemas_prune(spark: SparkSession, broker: BrokerProcess, t
     chosen = read(spark, broker.url, topic=topic, columns="payload, offset")
     assert chosen.columns == ["payload", "offset"]
     assert payloads(chosen) == list(range(10))
+    bare = read(spark, broker.url, topic=topic, includeHeaders="false")
+    assert set(read(spark, broker.url, topic=topic).columns) - set(bare.columns) == {"attributes"}
+    assert payloads(bare) == list(range(10))
     reader = spark.read.format("danube").options(url=broker.url, topic=topic)
     own = reader.schema("offset BIGINT, key BINARY").load()
     assert [(row.offset, bytes(row.key)) for row in own.orderBy("offset").collect()][9] == (9, b"k")
@@ -176,10 +179,13 @@ def test_what_is_gone_is_an_error_unless_it_may_be(
     administer(broker.url, "delete_topic", topic)
     assert "failOnDataLoss" in _error(strict.collect)
     assert lossy.collect() == []
-    publish(broker.url, topic, numbers(0, 5))
-    says = _error(strict.collect)
-    assert "made anew" in says or "outside" in says
-    assert payloads(lossy) == list(range(5))
+    # Another topic of the same name, whether shorter or longer, has nothing of what was planned.
+    for first, end in [(0, 5), (5, 200)]:
+        publish(broker.url, topic, numbers(first, end))
+        says = _error(strict.collect)
+        assert "made anew" in says or "outside" in says
+        assert lossy.collect() == []
+    assert payloads(read(spark, broker.url, topic=topic)) == list(range(200))
 
 
 def test_wrong_options_are_named(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:

@@ -161,15 +161,49 @@ def test_lost_data_ends_a_query_unless_it_may_be_lost(
     sink.run(strict)
     administer(broker.url, "delete_topic", topic)
     publish(broker.url, topic, numbers(0, 3))
+    gone = f"partition 0 of {topic} was deleted and made anew after it had been read up to offset"
     text = sink.fail(strict)
-    assert f"partition 0 of {topic} ends at offset 3, but was read up to 30" in text
+    assert f"{gone} 30" in text
     assert "Set failOnDataLoss to false" in text
     assert sink.run(lossy) == [[0, 1, 2]]
+    # Also where it has grown past what was read of the old one.
+    administer(broker.url, "delete_topic", topic)
+    publish(broker.url, topic, numbers(0, 40))
+    assert f"{gone} 3" in sink.fail(strict)
+    assert sink.run(lossy) == [list(range(40))]
     other = f"{topic}-other"
     publish(broker.url, other, numbers(0, 3))
     assert f"the checkpoint is of a query that read {topic}" in sink.fail(
         stream(spark, broker.url, topic=other, startingOffsets="earliest")
     )
+
+
+def test_a_topic_made_anew_under_a_running_query(
+    spark: SparkSession, broker: BrokerProcess, topic: str, sink: Sink
+) -> None:
+    """It grows past what was read of the old one at once: only its incarnation tells them apart."""
+    publish(broker.url, topic, numbers(0, 30))
+    options = {"topic": topic, "startingOffsets": "earliest"}
+    lossy = Sink(sink_folder(sink, "lossy"))
+    ending = sink.start(stream(spark, broker.url, **options), processingTime="0 seconds")
+    going = lossy.start(
+        stream(spark, broker.url, **options, failOnDataLoss="false"), processingTime="0 seconds"
+    )
+    try:
+        until(lambda: len(sink.rows) >= 30 and len(lossy.rows) >= 30, "the first messages")
+        administer(broker.url, "delete_topic", topic)
+        publish(broker.url, topic, numbers(100, 200))
+        until(lambda: not ending.isActive, "the end of the query that may lose nothing")
+        until(lambda: len(lossy.rows) >= 130, "the messages of the new topic")
+    finally:
+        ending.stop()
+        going.stop()
+    # It saw the topic either gone or made anew, as its triggers fell.
+    says = str(ending.exception())
+    assert topic in says
+    assert "Set failOnDataLoss to false" in says
+    assert sink.rows == list(range(30))
+    assert sorted(lossy.rows) == [*range(30), *range(100, 200)]
 
 
 def test_a_batch_that_failed_comes_again_with_the_same_rows(

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from danubius.errors import DanubiusError, InvalidArgument
 from danubius.spark.columns import Shape, shape_of
-from danubius.spark.discovery import Extent, find_partitions, measure, resolve
+from danubius.spark.discovery import find_partitions, measure, resolve
 from danubius.spark.fetching import client_of
 from danubius.spark.options import FROM_EARLIEST, FROM_LATEST
 from danubius.spark.planning import Cutting, Range, plan
@@ -50,19 +50,17 @@ def plan_batch(options: ReadOptions) -> list[Range]:
     extents = measure(client, names, sizes=True)
     begin = resolve(client, options.starting or FROM_EARLIEST, names, "startingOffsets")
     end = resolve(client, options.ending or FROM_LATEST, names, "endingOffsets")
-    ranges = [
-        Range(*slot, name, begin[slot], end[slot], _record_bytes(extents[slot]))
-        for slot, name in names.items()
-    ]
+    ranges: list[Range] = []
+    for slot, name in names.items():
+        extent = extents[slot]
+        if isinstance(extent, DanubiusError):
+            raise extent
+        ranges.append(
+            Range(*slot, name, begin[slot], end[slot], extent.record_bytes, extent.incarnation)
+        )
     return plan(ranges, cutting_of(options))
 
 
 def cutting_of(options: ReadOptions) -> Cutting:
     """How finely the options want ranges cut."""
     return Cutting(options.min_partitions, options.max_records_per_partition)
-
-
-def _record_bytes(extent: Extent | DanubiusError) -> float:
-    if isinstance(extent, DanubiusError):
-        raise extent
-    return extent.record_bytes

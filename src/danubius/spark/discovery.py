@@ -44,6 +44,8 @@ class Extent(msgspec.Struct, frozen=True, gc=False):
     end: int
     record_bytes: float = 0.0
     """Of a stored record, on average; 0 if it was not asked for."""
+    incarnation: int = 0
+    """Which of all topics that ever had this name; 0: the broker does not say."""
 
 
 def find_partitions(client: FetchClient, options: ReadOptions) -> Names:
@@ -112,12 +114,14 @@ def measure(
             continue
         reply = answer[0]
         if isinstance(reply, OffsetResolved):
-            extents[slot] = Extent(reply.start_offset, reply.end_offset)
+            extents[slot] = Extent(
+                reply.start_offset, reply.end_offset, incarnation=reply.incarnation
+            )
         elif isinstance(reply, TopicDescribed):
             line = reply.summary
             held = line.end_offset - line.start_offset
             average = line.stored_bytes / held if held else 0.0
-            extents[slot] = Extent(line.start_offset, line.end_offset, average)
+            extents[slot] = Extent(line.start_offset, line.end_offset, average, line.incarnation)
     return extents
 
 

@@ -123,12 +123,20 @@ class FetchClient:
         return reply
 
     def fetch(
-        self, topic: str, begin: int, end: int, bytes_max: int, *, lossy: bool = False
+        self,
+        topic: str,
+        begin: int,
+        end: int,
+        bytes_max: int,
+        *,
+        lossy: bool = False,
+        incarnation: int = 0,
     ) -> Iterator[memoryview]:
         """Record batches that hold [begin, end), in order. The next ones are asked for before some are handed out.
 
         `lossy`: pass over what is gone (deleted, truncated, damaged) instead of raising OffsetOutOfRange,
-        TopicNotFound or LedgerDamaged.
+        TopicNotFound or LedgerDamaged. `incarnation`: of which topic of this name the offsets are, if that is known;
+        of one that was made anew nothing is handed out.
         """
         at = begin
         ticket: int | None = None
@@ -142,8 +150,8 @@ class FetchClient:
                     continue
                 reply = self.check(command, answer, Fetched)
                 if not lossy:
-                    _check_whole(topic, at, end, reply)
-                elif reply.next <= at:
+                    _check_whole(topic, at, end, reply, incarnation)
+                elif reply.next <= at or _is_another(incarnation, reply):
                     return
                 at = reply.next
                 if at < end:
@@ -323,8 +331,17 @@ class FetchClient:
         return frame
 
 
-def _check_whole(topic: str, at: int, end: int, reply: Fetched) -> None:
+def _is_another(incarnation: int, reply: Fetched) -> bool:
+    """Whether the topic that answered only has the name of the one that was meant."""
+    return bool(incarnation and reply.incarnation) and reply.incarnation != incarnation
+
+
+def _check_whole(topic: str, at: int, end: int, reply: Fetched, incarnation: int) -> None:
     """Refuse an answer with a hole before it, or none where the topic had records when the read was planned."""
+    if _is_another(incarnation, reply):
+        raise OffsetOutOfRange(
+            f"offsets {at} to {end - 1} of {topic} are gone: it was deleted and made anew since the read was planned"
+        )
     if reply.first > at:
         raise OffsetOutOfRange(
             f"offsets {at} to {reply.first - 1} of {topic} are gone: it was truncated while it was read"

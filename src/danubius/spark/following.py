@@ -22,7 +22,7 @@ from danubius.errors import (
 )
 from danubius.spark.discovery import Extent, find_partitions, measure, resolve
 from danubius.spark.fetching import client_of
-from danubius.spark.offsets import SYMBOLIC, from_json, is_symbolic, to_json
+from danubius.spark.offsets import SYMBOLIC, from_json, incarnations_of, is_symbolic, to_json
 from danubius.spark.options import FROM_EARLIEST, FROM_LATEST
 from danubius.spark.planning import Cutting, Range, limit_bytes, limit_offsets, plan
 from danubius.spark.reporting import Reporter
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from danubius.spark.discovery import Names
-    from danubius.spark.offsets import Offsets, Slot
+    from danubius.spark.offsets import Incarnations, Offsets, Slot
     from danubius.spark.options import ReadOptions
 
 DISCOVERY_S: Final = 1.0
 """New partitions and topics are looked for so often at most: a trigger may come every few milliseconds."""
 SMALL_BATCH: Final = 10_000
 """Records that are one task's work whatever their size: sizes are not asked for."""
+CHECKPOINT: Final = "the checkpoint"
+"""Where offsets come from, in errors about them."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class Follower:
             return {SYMBOLIC: "latest"}
         if starting.time_us is not None:
             return {SYMBOLIC: f"time {starting.time_us}"}
-        return {SYMBOLIC: to_json(starting.per_slot())}
+        return {SYMBOLIC: to_json(starting.per_slot(), {})}
 
     # ------------------------------------------------------------ how far the next batch goes
 
@@ -93,12 +95,13 @@ class Follower:
             self._reporter.flush()
         names = self._discover(at_once=is_symbolic(start))
         if is_symbolic(start):
+            extents = self._measure(names, sizes=False)
             begin = resolve(self._client, options.starting or FROM_LATEST, names, "startingOffsets")
-            return to_json(begin)
-        known = from_json(start, "the checkpoint")
+            return to_json(begin, _incarnations(extents))
+        known = from_json(start, CHECKPOINT)
         self._check_topics(known)
         extents = self._measure(names, sizes=bool(options.max_bytes_per_trigger))
-        begin = self._begin(known, extents)
+        begin = self._begin(known, incarnations_of(start, CHECKPOINT), extents)
         self._ends = {slot: extent.end for slot, extent in extents.items()}
         end = self._reachable(begin, extents)
         if not unlimited:
@@ -107,22 +110,30 @@ class Follower:
             end = self._limited(begin, end, extents)
         # A partition without records joins when it has some: it would make an empty batch.
         joined = {slot: at for slot, at in end.items() if slot in known or at > begin[slot]}
-        told = to_json(joined)
+        told = to_json(joined, _incarnations(extents))
         return start if told == start else told
 
     def newest(self) -> dict[str, Any] | None:
         """Where the topics ended when they were last looked at."""
-        return to_json(self._ends) if self._ends else None
+        return to_json(self._ends, {}) if self._ends else None
 
-    def _begin(self, known: Offsets, extents: Mapping[Slot, Extent]) -> Offsets:
+    def _begin(
+        self, known: Offsets, lives: Incarnations, extents: Mapping[Slot, Extent]
+    ) -> Offsets:
         """Where each partition goes on; says what is lost."""
         begin: Offsets = {}
         for slot, extent in extents.items():
             at = known.get(slot, extent.start)
-            if at > extent.end:
+            if _is_another(lives.get(slot, 0), extent):
+                self._lose(
+                    f"partition {slot.partition} of {slot.topic} was deleted and made anew after it had been read up"
+                    f" to offset {at}"
+                )
+                at = extent.start
+            elif at > extent.end:
                 self._lose(
                     f"partition {slot.partition} of {slot.topic} ends at offset {extent.end}, but was read up to {at}:"
-                    " it was deleted and made anew"
+                    " it was made anew, or its broker lost what was not synced"
                 )
                 at = extent.start
             elif at < extent.start:
@@ -176,9 +187,13 @@ class Follower:
         """The ranges of the batch between two offsets, one for each task."""
         if is_symbolic(start):
             return []
-        begin = from_json(start, "the checkpoint")
-        stop = from_json(end, "the checkpoint")
+        begin = from_json(start, CHECKPOINT)
+        stop = from_json(end, CHECKPOINT)
         self._check_topics(stop)
+        lives = incarnations_of(end, CHECKPOINT)
+        for slot, life in incarnations_of(start, CHECKPOINT).items():
+            if lives.get(slot, life) != life:
+                begin.pop(slot, None)  # made anew: what was reached says nothing about this one
         moved = {slot: at for slot, at in stop.items() if begin.get(slot) != at}
         names = self._known(moved)
         extents: dict[Slot, Extent] = {}
@@ -186,13 +201,16 @@ class Follower:
             extents = self._measure(names, sizes=True)
         ranges: list[Range] = []
         for slot, name in names.items():
-            first, extent = begin.get(slot), extents.get(slot)
+            first, extent, life = begin.get(slot), extents.get(slot), lives.get(slot, 0)
+            if extent is not None and _is_another(life, extent):
+                self._lose(f"partition {slot.partition} of {slot.topic} was deleted and made anew")
+                continue
             if first is None or first > moved[slot]:
                 if extent is None:
                     continue  # deleted since, and the query goes on without
                 first = min(extent.start, moved[slot])
             size = extent.record_bytes if extent is not None else 0.0
-            ranges.append(Range(*slot, name, first, moved[slot], size))
+            ranges.append(Range(*slot, name, first, moved[slot], size, life))
         options = self._options
         return plan(ranges, Cutting(options.min_partitions, options.max_records_per_partition))
 
@@ -212,7 +230,7 @@ class Follower:
         """A batch is done. Spark tells this when it begins the next one."""
         if self._reporter is None or is_symbolic(end):
             return
-        offsets = from_json(end, "the checkpoint")
+        offsets = from_json(end, CHECKPOINT)
         names = self._names
         self._reporter.report({names[slot]: at for slot, at in offsets.items() if slot in names})
 
@@ -264,6 +282,15 @@ class Follower:
         if what != self._said:  # it is seen again at every trigger until the offsets are past it
             log.warning("data loss, which failOnDataLoss=false allows: %s", what)
             self._said = what
+
+
+def _incarnations(extents: Mapping[Slot, Extent]) -> Incarnations:
+    return {slot: extent.incarnation for slot, extent in extents.items()}
+
+
+def _is_another(incarnation: int, extent: Extent) -> bool:
+    """Whether what is there now only has the name of what was meant."""
+    return bool(incarnation and extent.incarnation) and extent.incarnation != incarnation
 
 
 def _needs_extents(begin: Offsets, stop: Offsets) -> bool:

@@ -1,11 +1,12 @@
 """Offsets as Spark keeps them, and as people write them in options.
 
-    {"/default/orders": {"0": 1200, "1": 1180}}
+    {"/default/orders": {"0": 1200, "1": 1180}, "incarnations": {"/default/orders": {"0": 18…, "1": 18…}}}
 
 A topic that is not partitioned has partition 0. An offset is the next one to read. In options, -2 means earliest and
 -1 latest. Invariants: topics and partitions are always written in order, so that the same offsets are the same text, by
 which Spark sees that nothing new came; a partition that an offset does not name has not been read at all, so it is
-read from its beginning, which is how new partitions and topics join a running query.
+read from its beginning, which is how new partitions and topics join a running query. The incarnations say of which
+topic of that name the offsets are: one that was made anew has another. People leave them out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ EXAMPLE: Final = '{"/default/orders": {"0": 1200, "1": -2}}'
 SYMBOLIC: Final = "startingOffsets"
 """The one key of the offset of a query that has not looked yet where it begins: no topic is called so."""
 
+INCARNATIONS: Final = "incarnations"
+"""The key beside the topics; theirs begin with a slash."""
+
 
 class Slot(NamedTuple):
     """A partition of a topic, ordered by topic and number."""
@@ -35,20 +39,37 @@ class Slot(NamedTuple):
 
 Offsets = dict[Slot, int]
 """The next offset of each partition."""
+Incarnations = dict[Slot, int]
+"""Which of all topics that ever had its name a partition is; brokers that do not say it leave it out."""
 
 
-def to_json(offsets: Mapping[Slot, int]) -> dict[str, dict[str, int]]:
+def to_json(offsets: Mapping[Slot, int], incarnations: Mapping[Slot, int]) -> dict[str, Any]:
     """As a dict for Spark to write down."""
-    result: dict[str, dict[str, int]] = {}
-    for slot in sorted(offsets):
-        result.setdefault(slot.topic, {})[str(slot.partition)] = offsets[slot]
+    told = _nested(offsets)
+    lives = {slot: incarnations[slot] for slot in offsets if incarnations.get(slot)}
+    if lives:
+        told[INCARNATIONS] = _nested(lives)
+    return told
+
+
+def _nested(numbers: Mapping[Slot, int]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for slot in sorted(numbers):
+        result.setdefault(slot.topic, {})[str(slot.partition)] = numbers[slot]
     return result
 
 
+def incarnations_of(value: Mapping[str, Any], what: str) -> Incarnations:
+    """What `to_json` wrote beside the offsets; nothing in the offsets of people and of earlier versions."""
+    return from_json(value.get(INCARNATIONS, {}), what)
+
+
 def from_json(value: object, what: str) -> Offsets:
-    """Read what `to_json` wrote or a person did; `what` names it in errors."""
+    """Read the offsets that `to_json` wrote or a person did; `what` names it in errors."""
     offsets: Offsets = {}
     for topic, partitions in _mapping(value, what).items():
+        if topic == INCARNATIONS:
+            continue
         for number, offset in _mapping(partitions, f"{what}, topic {topic}").items():
             if not number.isascii() or not number.isdecimal() or len(number) > 6:
                 raise InvalidArgument(

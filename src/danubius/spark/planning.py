@@ -35,6 +35,8 @@ class Range(msgspec.Struct, frozen=True):
     end: int
     record_bytes: float = 0.0
     """Stored bytes of a record, on average; 0: not known."""
+    incarnation: int = 0
+    """Of which topic of that name these offsets are; 0: not known."""
 
     def __len__(self) -> int:
         return max(0, self.end - self.begin)

@@ -56,6 +56,7 @@ class Reporter:
             self._create([name for name in pending if name not in self._told])
             self._seek(pending)
         except DanubiusError as error:
+            self._told.clear()  # it may be gone together with its topic: it is made again with the next report
             log.warning("the subscription %s was not moved: %s", self._subscription, error.message)
 
     def _create(self, names: list[str]) -> None:

@@ -38,10 +38,17 @@ def read_rows(
     client: FetchClient, range_: Range, names: Sequence[str], fetch_bytes: int, *, lossy: bool
 ) -> Iterator[Any]:
     """The rows of a range with the columns of these names, in their order. `lossy`: without those that are gone."""
-    pieces = _Pieces(client, range_.name)
+    pieces = _Pieces(client, range_)
     waiting: list[Any] = []
     rows = size = 0
-    for payload in client.fetch(range_.name, range_.begin, range_.end, fetch_bytes, lossy=lossy):
+    for payload in client.fetch(
+        range_.name,
+        range_.begin,
+        range_.end,
+        fetch_bytes,
+        lossy=lossy,
+        incarnation=range_.incarnation,
+    ):
         for batch in iter_batches(payload):
             if batch.header.is_control:
                 continue
@@ -95,9 +102,10 @@ def _sliced(batch: Any) -> Iterator[Any]:
 class _Pieces:
     """Messages larger than a batch: shown where their last piece lies, whole."""
 
-    def __init__(self, client: FetchClient, topic: str) -> None:
+    def __init__(self, client: FetchClient, range_: Range) -> None:
         self._client = client
-        self._topic = topic
+        self._topic = range_.name
+        self._incarnation = range_.incarnation
         self._store = PieceStore()
 
     def take(self, batch: RecordBatch) -> RecordBatch | None:
@@ -114,7 +122,9 @@ class _Pieces:
         return WholeBatch(batch, whole.payload(), whole.ranges)
 
     def _payload_at(self, offset: int) -> bytes:
-        for payload in self._client.fetch(self._topic, offset, offset + 1, 1):
+        for payload in self._client.fetch(
+            self._topic, offset, offset + 1, 1, incarnation=self._incarnation
+        ):
             for batch in iter_batches(payload):
                 if batch.base_offset <= offset < batch.end_offset:
                     return batch.payload(offset - batch.base_offset)

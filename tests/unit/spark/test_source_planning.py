@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.errors import InvalidArgument, InvalidName
-from danubius.spark.offsets import EARLIEST, Slot, from_json, parse, to_json
+from danubius.spark.offsets import EARLIEST, Slot, from_json, incarnations_of, parse, to_json
 from danubius.spark.options import OPTIONS, read_options
 from danubius.spark.planning import (
     RANGES_MAX,
@@ -85,9 +85,20 @@ def test_a_limit_is_kept_and_something_always_goes_on(
 
 def test_offsets_are_the_same_text_whatever_their_order() -> None:
     offsets = {Slot("/default/b", 10): 1, Slot("/default/a", 0): 5, Slot("/default/b", 2): 7}
-    told = to_json(offsets)
+    told = to_json(offsets, {})
     assert str(told) == "{'/default/a': {'0': 5}, '/default/b': {'2': 7, '10': 1}}"
     assert from_json(told, "x") == offsets
+    assert incarnations_of(told, "x") == {}
+
+
+def test_offsets_say_of_which_topics_they_are() -> None:
+    first, second, other = Slot("/default/a", 0), Slot("/default/a", 1), Slot("/default/b", 0)
+    told = to_json({second: 5, first: 7}, {first: 30, second: 0, other: 40})
+    assert (
+        str(told) == "{'/default/a': {'0': 7, '1': 5}, 'incarnations': {'/default/a': {'0': 30}}}"
+    )
+    assert from_json(told, "x") == {first: 7, second: 5}
+    assert incarnations_of(told, "x") == {first: 30}
 
 
 @pytest.mark.parametrize(

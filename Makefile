@@ -21,8 +21,8 @@ $(STAMP): requirements.lock pyproject.toml .ci/setup
 
 setup: $(STAMP) ## make .venv from requirements.lock (done by every target when needed)
 
-demo: $(STAMP) ## one broker, a million durable messages, a kill -9, and nothing lost (about a minute)
-	@$(PY) -m danubius demo
+demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every total checked (about a minute)
+	@$(PY) -m danubius demo --dir .demo
 
 test: check ## check, then every test: unit, property, end to end, crash, Spark (minutes)
 	$(PYTEST) -n 2 -m 'not serial and not spark' tests

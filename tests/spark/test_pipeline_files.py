@@ -125,12 +125,22 @@ def test_aggregate_counts_late_ones_and_no_duplicate(pipelines: Pipelines, topic
     ]  # fmt: skip
     publish(pipelines.url, topic, sent)
     table = pipelines.folder / "averages"
-    pipelines.run("aggregate.toml", input=topic, output=f"{topic}-out", table=str(table))
+    pipelines.run(
+        "aggregate.toml",
+        input=topic,
+        output=f"{topic}-out",
+        malformed=f"{topic}-bad",
+        table=str(table),
+    )
     expected = {("a", 2, 15.0), ("a", 1, 30.0), ("b", 1, 5.0)}
     assert {(row["device"], row["readings"], row["mean"]) for row in _delta(table)} == expected
     found = pipelines.json(f"{topic}-out")
     assert {(row["device"], row["readings"], row["mean"]) for row in found} == expected
     assert len(found) == 3
+    # Two queries read the malformed one, and of both there is one letter.
+    letters = pipelines.messages(f"{topic}-bad")
+    assert [bytes(letter.payload) for letter in letters] == [b"{not json"]
+    assert letters[0].attributes["x-original-topic-offset"] == "4"
     watermark = pipelines.seen[-1].queries["table"].figures.watermark
     assert watermark is not None
     assert watermark.startswith("2026-11-16T08:01:50")

@@ -11,35 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from danubius.cli.options import broker_url, json_option
-from danubius.cli.output import build_table, human_count, print_facts, print_json, print_table
+from danubius.cli.output import build_table, print_facts, print_json, print_table
+from danubius.cli.query_figures import COLUMNS, rows, sentence
 from danubius.pipeline import status as statuses
 from danubius.pipeline.functions import check_functions, look_beside
 from danubius.pipeline.graph import draw
 from danubius.pipeline.problems import InvalidPipeline, Problems
 from danubius.pipeline.reading import Given, load
+from danubius.pipeline.ready_made import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from danubius.cli.options import F
     from danubius.pipeline.spec import Pipeline
-    from danubius.pipeline.status import QueryStatus, Status
+    from danubius.pipeline.status import Status
 
 TOLD_EVERY_S: Final = 10.0
 """How often figures are printed where nobody watches a terminal."""
-_COLUMNS: Final = (
-    "QUERY",
-    "STATE",
-    "ROWS IN",
-    "ROWS OUT",
-    "IN/S",
-    "OUT/S",
-    "BATCH",
-    "MS",
-    "LAG",
-    "WATERMARK",
-    "RESTARTS",
-)
 
 
 class Mistakes(click.ClickException):
@@ -53,7 +42,10 @@ class Mistakes(click.ClickException):
 
 @click.group()
 def pipeline() -> None:
-    """Run pipelines on Spark: from topics and tables, through SQL and Python, to topics and tables."""
+    """Run pipelines on Spark: from topics and tables, through SQL and Python, to topics and tables.
+
+    FILE is a pipeline file, or the name of a ready-made one, such as archive or aggregate.
+    """
 
 
 def _file_options(command: F) -> F:
@@ -163,7 +155,7 @@ def show_status(
     if status.metrics_port is not None and is_held:
         facts["metrics port"] = status.metrics_port
     print_facts(facts)
-    print_table(_COLUMNS, _rows(status))
+    print_table(COLUMNS, rows(status))
     for name, query in status.queries.items():
         if query.reason:
             click.echo(f"{name} failed last with: {query.reason}")
@@ -179,7 +171,7 @@ def _load(
             raise click.UsageError(f"--set {each} must be NAME=VALUE")
         named[name] = value
     try:
-        found = load(file, Given(url, checkpoint, named))
+        found = load(resolve(file), Given(url, checkpoint, named))
         look_beside(found.file)
         problems = Problems()
         check_functions(found, problems)
@@ -187,26 +179,6 @@ def _load(
     except InvalidPipeline as error:
         raise Mistakes(error.message) from error
     return found
-
-
-def _rows(status: Status) -> list[list[str]]:
-    return [[name, *_cells(query)] for name, query in status.queries.items()]
-
-
-def _cells(query: QueryStatus) -> list[str]:
-    figures = query.figures
-    return [
-        query.state,
-        human_count(figures.rows_in),
-        human_count(figures.rows_out),
-        human_count(figures.in_per_second),
-        human_count(figures.out_per_second),
-        str(figures.batch) if figures.batches else "-",
-        human_count(figures.batch_ms),
-        "-" if figures.lag is None else human_count(figures.lag),
-        figures.watermark or "-",
-        str(query.restarts),
-    ]
 
 
 def _tell(line: str) -> None:
@@ -229,7 +201,7 @@ def _display() -> Generator[tuple[Callable[[str], None], Callable[[Status], None
 
         def watch(status: Status) -> None:
             live.update(
-                build_table(_COLUMNS, _rows(status), f"{status.pipeline}: {status.state}"),
+                build_table(COLUMNS, rows(status), f"{status.pipeline}: {status.state}"),
                 refresh=True,
             )
 
@@ -245,10 +217,4 @@ class _Lines:
             return
         self._told_at = time.monotonic()
         for name, query in status.queries.items():
-            figures = query.figures
-            lag = "" if figures.lag is None else f", lag {human_count(figures.lag)}"
-            _tell(
-                f"{name}: {query.state}, batch {figures.batch} in {figures.batch_ms} ms,"
-                f" {human_count(figures.rows_in)} rows in ({human_count(figures.in_per_second)}/s),"
-                f" {human_count(figures.rows_out)} out{lag}"
-            )
+            _tell(f"{name}: {sentence(query)}")

@@ -15,7 +15,9 @@ import tempfile
 import threading
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from danubius.pipeline.spec import TableFormat
     from danubius.spark.sql import Topics
     from danubius.spark.sql_references import Query
 
@@ -86,13 +89,15 @@ def sql(
     """Ask topics with Spark SQL: danubius sql "SELECT count(*) FROM danube.`/default/orders`".
 
     A topic has the columns topic, partition, offset, publish_time, key, payload (as text), attributes and producer;
-    with --schema or --infer also the fields of its JSON. Times are in UTC. QUERY may be - for standard input.
+    with --schema or --infer also the fields of its JSON. Tables are read by their folders: delta.`tables/orders`,
+    iceberg.`…`, parquet.`…`. Times are in UTC. QUERY may be - for standard input.
     """
     text = sys.stdin.read() if query == "-" else query
     with _in_words():
         from danubius.spark import sql as topics_in_sql
     parsed = topics_in_sql.check_query(text)
     topics_in_sql.check_topics(url, parsed)
+    _check_tables(parsed)
     read = dict(options)
     says_start = any(name.lower().startswith("starting") for name in read)
     if start or (watch and not says_start and not topics_in_sql.find_bounds(parsed)):
@@ -101,11 +106,26 @@ def sql(
     if infer:
         declared |= _inferred(url, parsed, declared)
     with _spark(master) as spark:
-        topics = topics_in_sql.Topics(spark, url, schemas=declared, options=read)
+        topics = topics_in_sql.Topics(
+            spark, url, schemas=declared, options=read, tables=partial(_read_table, spark)
+        )
         if watch:
             _watch(topics, text, limit, as_json=as_json)
         else:
             _answer(topics, text, limit, as_json=as_json)
+
+
+def _check_tables(query: Query) -> None:
+    for table in query.tables:
+        if not Path(table.folder).is_dir():
+            raise InvalidArgument(f"there is no folder {table.folder} for a {table.format} table")
+
+
+def _read_table(spark: SparkSession, table_format: str, folder: str) -> DataFrame:
+    from danubius.pipeline.building import read_table
+    from danubius.pipeline.spec import Table
+
+    return read_table(spark, Table(folder, cast("TableFormat", table_format)))
 
 
 # ---------------------------------------------------------------- answers

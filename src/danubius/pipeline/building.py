@@ -113,15 +113,18 @@ def _source_frame(spark: SparkSession, pipeline: Pipeline, source: Source) -> Da
 
 
 def _table_frame(spark: SparkSession, source: Source, table: Table) -> DataFrame:
+    if table.format != "parquet":
+        return read_table(spark, table)
     path = _absolute(table.path)
-    if table.format == "parquet":
-        if source.is_stream:
-            return (
-                spark.readStream.schema(cast("str", source.schema))
-                .options(**source.options)
-                .parquet(path)
-            )
-        return spark.read.options(**source.options).parquet(path)
+    if source.is_stream:
+        reader = spark.readStream.schema(cast("str", source.schema))
+        return reader.options(**source.options).parquet(path)
+    return spark.read.options(**source.options).parquet(path)
+
+
+def read_table(spark: SparkSession, table: Table) -> DataFrame:
+    """A Delta or Iceberg table as it is now: Spark reads the files that its log names."""
+    path = _absolute(table.path)
     if table.format == "delta":
         from danubius.pipeline.delta import data_files
 

@@ -91,9 +91,10 @@ def _check_mode(pipeline: Pipeline, sink: Sink, lines: Lines, problems: Problems
         problems.add(lines.at("sink", sink.name, "keys"), 'keys are for mode = "upsert"')
     if sink.partition_by and not kind:
         problems.add(lines.at("sink", sink.name, "partition_by"), "partition_by is for tables")
-    if sink.compact_every and kind != "delta":
+    if sink.compact_every and kind not in _PACKAGES:
         problems.add(
-            lines.at("sink", sink.name, "compact_every"), 'compact_every is for format = "delta"'
+            lines.at("sink", sink.name, "compact_every"),
+            'compact_every is for format = "delta" and "iceberg"; Spark\'s log of a Parquet folder names its files',
         )
     if pipeline.is_stream(sink):
         if sink.mode == "overwrite":

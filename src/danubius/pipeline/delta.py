@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
+from danubius.errors import InvalidArgument
 from danubius.pipeline.table_files import Batch, DataFile, Layout, nullable, remove
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def compact(folder: Path) -> None:
 
 def data_files(folder: Path) -> tuple[Any, list[str]]:
     """The table as it is now: its Arrow schema and its files."""
+    if not DeltaTable.is_deltatable(str(folder)):
+        raise InvalidArgument(f"there is no Delta table in {folder}")
     table = DeltaTable(str(folder))
     return pa.schema(table.schema().to_arrow()), table.file_uris()
 

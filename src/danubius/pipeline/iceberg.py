@@ -8,6 +8,8 @@ the very transaction that adds the batch, so it outlives the snapshots.
 
 from __future__ import annotations
 
+import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,17 +17,18 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
 
 from danubius.errors import InvalidArgument
 from danubius.pipeline.table_files import Batch, DataFile, Layout, nullable, remove
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyiceberg.table import Table
 
 NAMESPACE: Final = "danubius"
+SMALL_BYTES: Final = 32 << 20
+LARGE_BYTES: Final = 128 << 20
+"""Files below the first are put together, up to about the second."""
 _BATCH: Final = "danubius.batch."
 
 
@@ -115,16 +118,84 @@ def upsert(
     return is_new
 
 
+def compact(place: Place) -> None:
+    """Many small files become few large ones; readers of older snapshots still find the small ones."""
+    table = place.load()
+    groups: dict[str, list[Any]] = {}
+    for task in table.scan().plan_files():
+        if task.delete_files:
+            return  # rows that are gone would come back
+        if task.file.file_size_in_bytes < SMALL_BYTES:
+            groups.setdefault(str(task.file.partition), []).append(task.file)
+    bins = [small for group in groups.values() for small in _bins(group) if len(small) > 1]
+    if not bins:
+        return
+    made: list[Path] = []
+    try:
+        schema = _schema_of(table)
+        for small in bins:
+            made += [_merge([_local(file.file_path) for file in small], schema)]
+        with table.transaction() as change, change.update_snapshot().overwrite() as rewrite:
+            for old in (file for small in bins for file in small):
+                rewrite.delete_data_file(old)
+            paths = iter([f"file://{path}" for path in made])
+            for new in parquet_files_to_data_files(table.io, table.metadata, paths):
+                rewrite.append_data_file(new)
+    except BaseException:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _bins(files: list[Any]) -> list[list[Any]]:
+    """Files side by side, each pile no larger than a large file."""
+    piles: list[list[Any]] = [[]]
+    size = 0
+    for file in files:
+        if piles[-1] and size + file.file_size_in_bytes > LARGE_BYTES:
+            piles.append([])
+            size = 0
+        piles[-1].append(file)
+        size += file.file_size_in_bytes
+    return piles
+
+
+def _merge(paths: list[Path], schema: Any) -> Path:
+    """One file with the rows of all, some thousand of them in memory at a time."""
+    target = paths[0].with_name(f"part-{uuid.uuid4().hex}.zstd.parquet")
+    try:
+        with pq.ParquetWriter(str(target), schema, compression="zstd") as writer:
+            for path in paths:
+                with pq.ParquetFile(path) as file:
+                    for batch in file.iter_batches():
+                        # Files of upserts know the numbers of their columns, added ones must not.
+                        writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _local(path: str) -> Path:
+    return Path(path.removeprefix("file://"))
+
+
 def data_files(folder: Path, catalog: str | None) -> tuple[Any, list[str]]:
     """The table as it is now: its Arrow schema and its files."""
-    table = Place(folder, catalog).load()
+    try:
+        table = Place(folder, catalog).load()
+    except NoSuchTableError:
+        raise InvalidArgument(f"there is no Iceberg table {folder.name} in the catalog") from None
     plan = list(table.scan().plan_files())
     if any(task.delete_files for task in plan):
         raise InvalidArgument(
             f"the Iceberg table {folder} has delete files, which are not read here: compact it first"
         )
-    schema = nullable(schema_to_pyarrow(table.schema(), include_field_ids=False))
-    return schema, [task.file.file_path.removeprefix("file://") for task in plan]
+    return _schema_of(table), [str(_local(task.file.file_path)) for task in plan]
+
+
+def _schema_of(table: Table) -> Any:
+    return nullable(schema_to_pyarrow(table.schema(), include_field_ids=False))
 
 
 def _is_committed(table: Table, batch: Batch | None) -> bool:

@@ -77,7 +77,7 @@ class Target:
             module.append(place, schema, lay, files, batch, overwrite=overwrite)
         if self.compact_every and batch and (batch.number + 1) % self.compact_every == 0:
             try:
-                module.compact(folder)
+                module.compact(place)
             except Exception:  # noqa: BLE001 - the batch is committed; the next compaction takes these files too
                 _log.warning("compacting %s failed", folder, exc_info=True)
 

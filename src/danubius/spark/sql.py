@@ -70,12 +70,17 @@ class Topics:
         *,
         schemas: Mapping[str, str] | None = None,
         options: Mapping[str, str] | None = None,
+        tables: Callable[[str, str], DataFrame] | None = None,
     ) -> None:
-        """`schemas`: DDL of JSON payloads by topic, "" for all others; `options`: of every read."""
+        """`schemas`: DDL of JSON payloads by topic, "" for all others; `options`: of every read.
+
+        `tables` reads a table by its format (delta, iceberg) and its folder.
+        """
         self._spark = spark
         self._url = url
         self._schemas = dict(schemas or {})
         self._options = dict(options or {})
+        self._tables = tables
 
     def query(self, text: str, *, is_stream: bool = False) -> DataFrame:
         """The result, not computed yet. Mistakes are InvalidArgument, with the place in the text."""
@@ -85,6 +90,10 @@ class Topics:
             for topic in query.topics:
                 view = self._view(topic, bounds, is_stream=is_stream)
                 view.createOrReplaceTempView(view_of(topic))
+            if self._tables is not None:
+                for table in query.tables:
+                    frame = self._tables(table.format, table.folder)
+                    frame.createOrReplaceTempView(table.view)
             return self._spark.sql(query.rewritten())
         except FAILURES as error:
             raise plain(error) from None

@@ -1,5 +1,6 @@
 """Topics in a SQL text: which ones it reads (danube.`/default/orders`), and which of its conditions bound what is read.
 
+Tables that Spark alone does not read are found where they stand behind FROM or JOIN (delta.`tables/orders`).
 The text is split into tokens as Spark's lexer splits it (strings with escapes, quoted names, nested comments), so a
 topic in a string or a comment is none. A reference is replaced by the quoted name of a view that is just as long: the
 positions in Spark's error messages stay those of the text that was typed.
@@ -17,6 +18,9 @@ from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import parse_topic_name
 
 CATALOG: Final = "danube"
+TABLE_FORMATS: Final = ("delta", "iceberg")
+"""Of tables that are folders; parquet.`folder` Spark knows itself."""
+_BEFORE_TABLES: Final = {"from", "join"}
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|--[^\n]*)
@@ -55,6 +59,20 @@ class Reference(NamedTuple):
     end: int
 
 
+class TableReference(NamedTuple):
+    """A place that names a table by its folder."""
+
+    format: str
+    folder: str
+    start: int
+    end: int
+
+    @property
+    def view(self) -> str:
+        """Quoted, and as long as what it stands for."""
+        return f"`{self.format}.{self.folder.replace('`', '``')}`"
+
+
 class Bound(NamedTuple):
     """A condition that every row of the result meets: `column operator value`."""
 
@@ -69,6 +87,7 @@ class Query(NamedTuple):
     text: str
     tokens: list[Token]
     references: list[Reference]
+    tables: tuple[TableReference, ...] = ()
 
     @property
     def topics(self) -> list[str]:
@@ -78,13 +97,14 @@ class Query(NamedTuple):
         """The text for Spark, each reference replaced by its view; no other character moves."""
         parts: list[str] = []
         done = 0
-        for reference in self.references:
-            shown = self.text[reference.start : reference.end]
-            view = view_of(reference.topic)
+        places = [(each.start, each.end, view_of(each.topic)) for each in self.references]
+        places += [(each.start, each.end, each.view) for each in self.tables]
+        for start, end, view in sorted(places):
+            shown = self.text[start:end]
             gap = "".join(character for character in shown.rstrip("`") if character in "\r\n")
             spaces = " " * max(0, len(shown) - len(view) - len(gap))
-            parts += [self.text[done : reference.start], view, spaces, gap]
-            done = reference.end
+            parts += [self.text[done:start], view, spaces, gap]
+            done = end
         return "".join([*parts, self.text[done:]])
 
 
@@ -95,6 +115,7 @@ def view_of(topic: str) -> str:
 
 def as_typed(message: str) -> str:
     """A message of Spark about views, in terms of topics."""
+    message = re.sub(rf"`({'|'.join(TABLE_FORMATS)})\.([^`]+)`", r"\1.`\2`", message)
     return re.sub(rf"`{CATALOG}\.(/[^`]*)`", rf"{CATALOG}.`\1`", message)
 
 
@@ -102,14 +123,20 @@ def parse_query(text: str) -> Query:
     """Find the topics; a name that cannot be one is InvalidArgument, with its place."""
     tokens = split(text)
     references: list[Reference] = []
+    tables: list[TableReference] = []
     for at in range(len(tokens) - 2):
         catalog, dot, name = tokens[at : at + 3]
+        if dot.text == "." and catalog.word in TABLE_FORMATS and name.kind == "quoted":
+            if at and tokens[at - 1].word in _BEFORE_TABLES:
+                folder = name.text[1:-1].replace("``", "`")
+                tables.append(TableReference(catalog.word, folder, catalog.start, name.end))
+            continue
         is_catalog = catalog.text.strip("`").lower() == CATALOG and catalog.kind != "string"
         if not is_catalog or dot.text != "." or (at and tokens[at - 1].text == "."):
             continue
         topic = _topic(text, name)
         references.append(Reference(topic, at, catalog.start, name.end))
-    return Query(text, tokens, references)
+    return Query(text, tokens, references, tuple(tables))
 
 
 def _topic(text: str, name: Token) -> str:

@@ -1,6 +1,7 @@
-"""Topics read by Spark, against Parquet and against rows one by one; streaming; and what a micro-batch costs.
+"""Topics read and written by Spark: against Parquet, against rows one by one, streaming, micro-batches, latency.
 
-    make bench-spark                    # or: python benches/spark.py --rows 1000000 --large 200000
+    make bench-spark                    # writes docs/benchmarks.md
+    make bench-spark BENCH_ARGS=--quick # a trial: small counts, and nothing is written
 
 Everything runs on this machine: a broker process, a local Spark. Runs of a group alternate, the best of each counts.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
+import shlex
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
+from spark_report import Figure, keep, rate, share, show
 
 import danubius
 from danubius.record.scan import iter_batches
@@ -37,6 +40,11 @@ if TYPE_CHECKING:
 
 _READY: Final = re.compile(r"danubius ready: (danube://\S+)")
 _CHUNK: Final = 50_000
+_ROWS_ONE_BY_ONE: Final = 500_000
+"""So many are enough to see how slow it is."""
+_DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+_SINK_BAR: Final = 500_000
+_MICRO_BAR_MS: Final = 100
 
 
 class RowReader(DataSourceReader):
@@ -142,93 +150,196 @@ def best_of(rounds: int, **actions: Callable[[], None]) -> dict[str, float]:
     return {name: min(times) for name, times in taken.items()}
 
 
-def compare(spark: SparkSession, url: str, count: int, size: int, work: Path, rounds: int) -> None:
-    topic, folder = f"/default/rows-{size}", str(work / f"rows-{size}.parquet")
-    filled = seconds(lambda: publish(url, topic, count, size))
-    print(f"\n{count:,} x {size} B (published in {filled:.1f} s)", flush=True)
+class Group:
+    """A topic and the same rows as Parquet: who reads them how fast."""
 
-    def read(format_: str = "danube", **options: Any) -> DataFrame:
-        return spark.read.format(format_).options(url=url, topic=topic, **options).load()
+    def __init__(self, spark: SparkSession, url: str, count: int, size: int, work: Path) -> None:
+        self.spark = spark
+        self.url = url
+        self.count = count
+        self.size = size
+        self.work = work
+        self.topic = f"/default/rows-{size}"
+        self.folder = str(work / f"rows-{size}.parquet")
+        self.batch_ms: list[int] = []
+        self.copies = 0
 
-    batch_ms: list[int] = []
+    def fill(self) -> None:
+        taken = seconds(lambda: publish(self.url, self.topic, self.count, self.size))
+        print(f"\n{self.count:,} x {self.size} B (published in {taken:.1f} s)", flush=True)
+        self.read().write.mode("overwrite").parquet(self.folder)
 
-    def stream() -> None:
-        reader = spark.readStream.format("danube").options(
-            url=url, topic=topic, startingOffsets="earliest"
-        )
-        writer = reader.load().writeStream.format("noop").trigger(availableNow=True)
-        with tempfile.TemporaryDirectory(dir=work) as checkpoint:
-            query = writer.option("checkpointLocation", checkpoint).start()
+    def read(self, format_: str = "danube", **options: Any) -> DataFrame:
+        reader = self.spark.read.format(format_)
+        return reader.options(url=self.url, topic=self.topic, **options).load()
+
+    def parquet(self) -> None:
+        noop(self.spark.read.parquet(self.folder))
+
+    def batch(self) -> None:
+        noop(self.read())
+
+    def payload(self) -> None:
+        noop(self.read(columns="payload"))
+
+    def rows(self) -> None:
+        some = min(self.count, _ROWS_ONE_BY_ONE)
+        noop(self.read("danube_rows", endingOffsets=f'{{"{self.topic}": {{"0": {some}}}}}'))
+
+    def stream(self) -> None:
+        frame = self._follow()
+        self.batch_ms.append(self._run(frame.writeStream.format("noop")))
+
+    def sink(self) -> None:
+        """From Parquet, which is the fastest source there is."""
+        writer = self.spark.read.parquet(self.folder).select("payload").write.format("danube")
+        writer.mode("append").options(url=self.url, topic=self._copy()).save()
+
+    def copy(self) -> None:
+        frame = self._follow(columns="key,payload", maxOffsetsPerTrigger=1_000_000)
+        self._run(frame.writeStream.format("danube").options(url=self.url, topic=self._copy()))
+
+    def _copy(self) -> str:
+        self.copies += 1
+        return f"/default/copy-{self.size}-{self.copies}"
+
+    def _follow(self, **options: Any) -> DataFrame:
+        reader = self.spark.readStream.format("danube").options(startingOffsets="earliest")
+        return reader.options(url=self.url, topic=self.topic, **options).load()
+
+    def _run(self, writer: Any) -> int:
+        """Everything that is there, once; the milliseconds that its batches took."""
+        with tempfile.TemporaryDirectory(dir=self.work) as checkpoint:
+            ready = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            query = ready.start()
             query.awaitTermination()
-        batch_ms.append(sum(progress["batchDuration"] for progress in query.recentProgress))
+        return sum(progress["batchDuration"] for progress in query.recentProgress)
 
-    read().write.mode("overwrite").parquet(folder)
-    some = {"endingOffsets": f'{{"{topic}": {{"0": {min(count, 500_000)}}}}}'}
+
+def reading(group: Group, rounds: int) -> list[Figure]:
     times = best_of(
         rounds,
-        parquet=lambda: noop(spark.read.parquet(folder)),
-        danube=lambda: noop(read()),
-        payload=lambda: noop(read(columns="payload")),
-        stream=stream,
+        parquet=group.parquet,
+        batch=group.batch,
+        payload=group.payload,
+        stream=group.stream,
     )
-    rows = best_of(1, rows=lambda: noop(read("danube_rows", **some)))["rows"]
-    rates = {name: count / taken for name, taken in times.items()} | {
-        "rows": min(count, 500_000) / rows
-    }
-    rates["batches"] = count / min(batch_ms) * 1000
-    says = {
-        "parquet": "spark.read.parquet into noop",
-        "danube": "danube, batch, all columns",
-        "payload": "danube, batch, payload only",
-        "stream": "danube, streaming, availableNow",
-        "batches": "  the same without starting a query",
-        "rows": "danube, a tuple for each row",
-    }
-    for name, rate in rates.items():
-        megabytes, part = rate * size / 1e6, rate / rates["parquet"]
-        print(f"  {says[name]:36} {rate / 1e6:6.2f} M rows/s {megabytes:7.0f} MB/s  {part:5.0%}")
-    by_row, of_batch = rates["danube"] / rates["rows"], rates["stream"] / rates["danube"]
-    print(
-        f"  batch against rows {by_row:.1f} x; streaming against batch {of_batch:.0%}", flush=True
+    size, label = group.size, f"{group.size} B"
+    rates = {name: group.count / taken for name, taken in times.items()}
+    steady = group.count / min(group.batch_ms) * 1000
+    rows = min(group.count, _ROWS_ONE_BY_ONE) / best_of(2, rows=group.rows)["rows"]
+    base, batch = rates["parquet"], rates["batch"]
+    is_small = size == 100
+    by_row = Figure(
+        f"batch read, a tuple for each row, {label}",
+        rate(rows, size),
+        f"batch read is {batch / rows:.1f} x",
+        "4 x" if is_small else "-",
+        batch / rows >= 4 if is_small else None,
     )
+    stream = rates["stream"]
+    return [
+        Figure(f"spark.read.parquet, {label}", rate(base, size)),
+        share(f"batch read, all columns, {label}", rate(batch, size), "Parquet", batch / base, 0.7),
+        share(
+            f"batch read, payload only, {label}",
+            rate(rates["payload"], size),
+            "Parquet",
+            rates["payload"] / base,
+            None,
+        ),
+        by_row,
+        share(
+            f"streaming, availableNow, {label}",
+            rate(stream, size),
+            "the batch read",
+            stream / batch,
+            0.6,
+        ),
+        share(
+            f"streaming, without starting the query, {label}",
+            rate(steady, size),
+            "the batch read",
+            steady / batch,
+            None,
+        ),
+    ]
 
 
-def micro_batches(url: str, work: Path, *, tuned: bool, batches: int = 40) -> None:
-    """One process, one session: what a batch of a few messages takes from trigger to commit."""
-    spark = session(
-        "micro",
-        master="local[2]",
-        tuned=tuned,
-        config={"spark.log.level": "FATAL", "spark.ui.enabled": "false"},
-    )
-    topic = f"/default/micro-{tuned}".lower()
-    publish(url, topic, 10, 100)
-    frame = (
-        spark.readStream.format("danube")
-        .options(url=url, topic=topic, minPartitions=2, startingOffsets="earliest")
-        .load()
-    )
-    writer = frame.writeStream.format("noop").option(
-        "checkpointLocation", str(work / f"micro-{tuned}")
-    )
-    query = writer.trigger(processingTime="0 seconds").start()
-    seen = 0
-    durations: list[int] = []
-    while len(durations) < batches:
-        publish(url, topic, 4, 100)
-        while (
-            query.lastProgress is None
-            or query.lastProgress["batchId"] < seen
-            or not query.lastProgress["numInputRows"]
-        ):
-            time.sleep(0.01)
-        durations.append(query.lastProgress["batchDuration"])
-        seen = query.lastProgress["batchId"] + 1
-    query.stop()
-    spark.stop()
-    warm = sorted(durations[batches // 4 :])
-    name = "danubius.spark.session()" if tuned else "Spark's defaults"
-    print(f"  {name:34} median {statistics.median(warm):4.0f} ms, best {warm[0]} ms", flush=True)
+def writing(group: Group, rounds: int) -> list[Figure]:
+    times = best_of(rounds, sink=group.sink, copy=group.copy)
+    size, label = group.size, f"{group.size} B"
+    rates = {name: group.count / taken for name, taken in times.items()}
+    sink = rates["sink"]
+    is_small = size == 100
+    return [
+        Figure(
+            f"sink, batch, from Parquet, {label}",
+            rate(sink, size),
+            f"{sink / _SINK_BAR:.0%} of the bar" if is_small else "-",
+            f"{_SINK_BAR:,} rows/s" if is_small else "-",
+            sink >= _SINK_BAR if is_small else None,
+        ),
+        Figure(f"topic to topic, streaming, exactly once, {label}", rate(rates["copy"], size)),
+    ]
+
+
+def timing(url: str) -> list[Figure]:
+    """Each in a process of its own: settings of a JVM cannot be changed."""
+
+    def run(kind: str) -> dict[str, float]:
+        file = Path(__file__).with_name("spark_latency.py")
+        command = [sys.executable, str(file), kind, url]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    plain, tuned, through = run("micro-plain"), run("micro-tuned"), run("latency")
+    return [
+        Figure("micro-batch, Spark's defaults", f"median {plain['median']:.0f} ms"),
+        Figure(
+            "micro-batch, danubius.spark.session()",
+            f"median {tuned['median']:.0f} ms",
+            f"{plain['median'] / tuned['median']:.1f} x as quick",
+            f"{_MICRO_BAR_MS} ms",
+            tuned["median"] < _MICRO_BAR_MS,
+        ),
+        Figure(
+            "latency, source to map to sink, 1,000 messages/s",
+            f"p50 {through['p50']:.0f} ms, p99 {through['p99']:.0f} ms",
+        ),
+    ]
+
+
+def measure(arguments: argparse.Namespace, work: Path) -> list[Figure]:
+    figures: list[Figure] = []
+
+    def add(found: list[Figure]) -> None:
+        for figure in found:
+            show(figure)
+        figures.extend(found)
+
+    broker = Broker(work / "broker")
+    try:
+        spark = session("bench", master="local[2]")
+        spark.dataSource.register(RowSource)
+        for count, size in ((arguments.rows, 100), (arguments.large, 1024)):
+            if count:
+                group = Group(spark, broker.url, count, size, work)
+                group.fill()
+                if "read" in arguments.only:
+                    add(reading(group, arguments.rounds))
+                if "write" in arguments.only:
+                    add(writing(group, arguments.rounds))
+        spark.stop()
+        if "time" in arguments.only:
+            print(
+                "\na micro-batch of 4 messages in two tasks; one message through a query",
+                flush=True,
+            )
+            add(timing(broker.url))
+    finally:
+        broker.stop()
+    return figures
 
 
 def main() -> None:
@@ -236,29 +347,24 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000, help="records of 100 B")
     parser.add_argument("--large", type=int, default=1_000_000, help="records of 1 KB")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--micro", choices=["tuned", "plain"], help=argparse.SUPPRESS)
-    parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="read,write,time", help="parts of these, with commas")
+    parser.add_argument("--quick", action="store_true", help="small counts, nothing is kept")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rows, arguments.large, arguments.rounds = 500_000, 100_000, 2
     work = Path(tempfile.mkdtemp(prefix="danubius-bench-spark-"))
-    if arguments.micro:
-        micro_batches(arguments.url, work, tuned=arguments.micro == "tuned")
-        shutil.rmtree(work, ignore_errors=True)
-        return
-    broker = Broker(work / "broker")
     try:
-        spark = session("bench", master="local[2]")
-        spark.dataSource.register(RowSource)
-        for count, size in ((arguments.rows, 100), (arguments.large, 1024)):
-            if count:
-                compare(spark, broker.url, count, size, work, arguments.rounds)
-        spark.stop()
-        print("\na micro-batch of 4 messages in two tasks, trigger 0", flush=True)
-        for kind in ("plain", "tuned"):
-            command = [sys.executable, __file__, "--micro", kind, "--url", broker.url]
-            subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        figures = measure(arguments, work)
     finally:
-        broker.stop()
         shutil.rmtree(work, ignore_errors=True)
+    if not arguments.quick and arguments.only == parser.get_default("only"):
+        given = shlex.join(sys.argv[1:])
+        keep(
+            _DOCUMENT,
+            figures,
+            f"make bench-spark BENCH_ARGS='{given}'" if given else "make bench-spark",
+        )
+        print(f"\nwritten to {_DOCUMENT.name}")
 
 
 if __name__ == "__main__":

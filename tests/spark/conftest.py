@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from e2e import conftest as brokers
+from spark.processes import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,3 +40,10 @@ def spark() -> Iterator[SparkSession]:
         started = session("tests", master="local[2]")
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone cluster of processes: a master and two workers, each with one core for an executor."""
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started

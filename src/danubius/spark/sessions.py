@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import InvalidArgument
+from danubius.spark import shipping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,6 +55,12 @@ LOCAL: Final[Mapping[str, str]] = {
     # Whatever fails here fails the caller too, with its sentence; Spark's log would add 80 lines of frames to it.
     "spark.log.level": "FATAL",
 }
+ON_LOOPBACK: Final[Mapping[str, str]] = {
+    # A cluster that is reached on the loopback is on this machine: executors find the driver there, whatever its name.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_LOOPBACK: Final = re.compile(r"spark://(localhost|127\.[\d.]+|\[::1\])(:|$)")
 
 
 def session(
@@ -74,6 +81,7 @@ def session(
     if master is not None and remote is not None:
         raise InvalidArgument("give a master or a remote Spark Connect server, not both")
     settings = settings_for(master, tuned=tuned and remote is None) | dict(config or {})
+    is_cluster = remote is None and not is_local(master)
     builder = SparkSession.builder.appName(name)
     if remote is not None:
         builder = builder.remote(remote)
@@ -84,17 +92,29 @@ def session(
         builder = builder.master(master or "local[*]")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    if not is_cluster:
+        return builder.getOrCreate()
+    shipping.prepare()
+    spark = builder.getOrCreate()
+    shipping.ship(spark)
+    return spark
+
+
+def is_local(master: str | None) -> bool:
+    """Whether executors run from this very installation: then nothing has to be sent to them."""
+    return master is None or master.startswith("local")
 
 
 def settings_for(master: str | None, *, tuned: bool = True) -> dict[str, str]:
     """What `session` sets for this master."""
     if not tuned:
         return {}
-    is_local = master is None or master.startswith("local")
-    settings = dict(TUNED) | (dict(LOCAL) if is_local else {})
-    if is_local:
+    settings = dict(TUNED)
+    if is_local(master):
+        settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(_cores(master))
+    elif _LOOPBACK.match(master or ""):
+        settings |= ON_LOOPBACK
     return settings
 
 

@@ -37,7 +37,9 @@ def spark() -> Iterator[SparkSession]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        started = session("tests", master="local[2]")
+        # Short queries on a slow machine: compiling them well would cost more time than it saves.
+        java = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+        started = session("tests", master="local[2]", config=java)
     yield started
     started.stop()
 

@@ -30,6 +30,7 @@ REMEDY: Final = (
 )
 ROOTS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 """Where systems put Java beside the path."""
+BARE_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 TUNED: Final[Mapping[str, str]] = {
@@ -50,8 +51,11 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # PySpark from the installed package, compiled, instead of from a zip that every first task compiles.
+    # PySpark from the installed package, compiled, instead of from a zip that every first task compiles. The same as
+    # `BARE_PYTHON`, which does it for all processes, where that cannot be run.
     "spark.python.daemon.module": "danubius.spark.daemon",
+    # Driver and executor are one process: one that is not heard of for two minutes is on a machine that slept.
+    "spark.network.timeout": "30m",
     # Whatever fails here fails the caller too, with its sentence; Spark's log would add 80 lines of frames to it.
     "spark.log.level": "FATAL",
 }
@@ -87,8 +91,7 @@ def session(
         builder = builder.remote(remote)
     else:
         use_java()
-        # Workers must be the interpreter that has this package, not the first python3 on the path.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        use_python(bare=tuned and not is_cluster)
         builder = builder.master(master or "local[*]")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -98,6 +101,20 @@ def session(
     spark = builder.getOrCreate()
     shipping.ship(spark)
     return spark
+
+
+def use_python(*, bare: bool) -> None:
+    """Make Spark run the interpreter that has this package, not the first python3 on the path.
+
+    `bare`: without the zip files in the way, which executors elsewhere may need.
+    """
+    if os.environ.get("PYSPARK_PYTHON", str(BARE_PYTHON)) != str(BARE_PYTHON):
+        return  # somebody's choice, or ours that still holds
+    if bare and os.access(BARE_PYTHON, os.X_OK):
+        os.environ["PYSPARK_PYTHON"] = str(BARE_PYTHON)
+        os.environ["DANUBIUS_SPARK_PYTHON"] = sys.executable
+    else:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def is_local(master: str | None) -> bool:

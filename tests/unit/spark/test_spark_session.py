@@ -67,6 +67,34 @@ def test_settings_fit_the_master() -> None:
         sessions.session(master="local", remote="sc://host")
 
 
+def test_the_python_of_spark_is_this_one_without_the_zip_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DANUBIUS_SPARK_PYTHON", "")  # set back after the test
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    sessions.use_python(bare=True)
+    zips = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10.9.9-src.zip"]
+    path = os.pathsep.join([*zips, "/my own", "/a/pyspark.zip.d"])
+    told = subprocess.run(
+        [
+            os.environ["PYSPARK_PYTHON"],
+            "-c",
+            "import os, sys; print(sys.executable, os.environ['PYTHONPATH'])",
+        ],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == f"{sys.executable} /my own:/a/pyspark.zip.d"
+    # Executors elsewhere do not have that file; and what somebody chose is left alone.
+    sessions.use_python(bare=False)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
+    sessions.use_python(bare=True)
+    assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/python3"
+
+
 def test_an_error_keeps_what_it_knows_and_loses_its_frames() -> None:
     @plainly
     def deep() -> None:

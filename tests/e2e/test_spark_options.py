@@ -1,3 +1,4 @@
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 """Options of the Spark source and sink that are about requests and time: each changes what happens.
 
 The data source is called as Spark calls it, without a Spark: what it does depends on the broker alone.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import InvalidArgument
-from danubius.spark import shipping
+from danubius.spark.shipping import prepare, ship
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,9 +97,9 @@ def session(
         builder = builder.config(key, value)
     if not is_cluster:
         return builder.getOrCreate()
-    shipping.prepare()
+    prepare()
     spark = builder.getOrCreate()
-    shipping.ship(spark)
+    ship(spark)
     return spark
 
 

@@ -50,7 +50,7 @@ class Pipelines:
         restart = msgspec.structs.replace(pipeline.restart, attempts_max=2)
         pipeline = msgspec.structs.replace(pipeline, restart=restart)
         is_well = run_on(
-            self.spark, pipeline, How(is_once=True), self.told.append, self.seen.append
+            self.spark, [pipeline], How(is_once=True), self.told.append, self.seen.append
         )
         assert is_well, self.told
 

@@ -69,6 +69,8 @@ class Board:
                 click.echo(f"{'':<21} {name + '.' + query:<15} {sentence(each)}")
 
     def _head(self, now: float) -> str:
+        if not self.statuses:
+            return "Spark starts"
         then, before = self._before
         self._before = (now, self._published.messages)
         rate = (self._published.messages - before) / max(now - then, 1e-3)

@@ -24,9 +24,14 @@ COLUMNS: Final = (
 )
 
 
-def rows(status: Status, prefix: str = "") -> list[list[str]]:
-    """One for every query."""
-    return [[prefix + name, *_cells(query)] for name, query in status.queries.items()]
+_UNDER_WAY: Final = {"waiting", "running", "stopping"}
+
+
+def rows(status: Status, prefix: str = "", *, is_alive: bool = True) -> list[list[str]]:
+    """One for every query; what a run that is gone says it does, it does no longer."""
+    return [
+        [prefix + name, *_cells(query, is_alive=is_alive)] for name, query in status.queries.items()
+    ]
 
 
 def sentence(query: QueryStatus) -> str:
@@ -48,14 +53,14 @@ def sentence(query: QueryStatus) -> str:
     return ", ".join(said)
 
 
-def _cells(query: QueryStatus) -> list[str]:
+def _cells(query: QueryStatus, *, is_alive: bool) -> list[str]:
     figures = query.figures
     return [
-        query.state,
+        query.state if is_alive or query.state not in _UNDER_WAY else "gone",
         human_count(figures.rows_in),
         human_count(figures.rows_out),
-        human_count(figures.in_per_second),
-        human_count(figures.out_per_second),
+        human_count(figures.in_per_second if is_alive else 0),
+        human_count(figures.out_per_second if is_alive else 0),
         str(figures.batch) if figures.batches else "-",
         human_count(figures.batch_ms),
         "-" if figures.lag is None else human_count(figures.lag),

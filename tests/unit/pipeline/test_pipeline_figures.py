@@ -87,7 +87,7 @@ def test_one_run_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_prometheus_gets_the_figures() -> None:
-    port = serve(_status, "127.0.0.1", 0)
+    port = serve(lambda: [_status()], "127.0.0.1", 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         page = answer.read().decode()
     labels = '{pipeline="p",query="table"}'

@@ -1,3 +1,5 @@
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# (pyarrow comes without types)
 """`danubius demo`: it ends by itself, its totals are right, and Ctrl-C leaves nothing."""
 
 from __future__ import annotations

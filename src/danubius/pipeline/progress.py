@@ -41,7 +41,7 @@ def advance(before: Figures, report: Json) -> Figures:
             before, in_per_second=0.0, out_per_second=0.0,
             lag=before.lag if lag is None else lag, watermark=watermark or before.watermark,
         )  # fmt: skip
-    rows_in = int(report.get("numInputRows") or 0)
+    rows_in = _rows_in(report)
     rows_out = _rows_out(report)
     batch_ms = int(
         report.get("durationMs", {}).get("triggerExecution") or report.get("batchDuration") or 0
@@ -94,6 +94,14 @@ def _offsets(value: object) -> dict[tuple[str, str], int]:
         for partition, offset in cast("dict[str, object]", partitions).items()
         if isinstance(offset, int) and offset >= 0
     }
+
+
+def _rows_in(report: Json) -> int:
+    """In all; a Spark Connect server says it only of each source."""
+    total = report.get("numInputRows")
+    if total is None:
+        total = sum(int(source.get("numInputRows") or 0) for source in report.get("sources", []))
+    return int(total)
 
 
 def _rows_out(report: Json) -> int:

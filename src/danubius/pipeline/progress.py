@@ -107,5 +107,8 @@ def _rows_in(report: Json) -> int:
 def _rows_out(report: Json) -> int:
     observed = report.get("observedMetrics", {}).get(OBSERVATION)
     if isinstance(observed, dict):
-        return int(cast("Json", observed).get(OBSERVED_ROWS) or 0)
+        row = cast("Json", observed)
+        # A Spark Connect server tells the row apart from its schema; it has one column.
+        counted = row["values"][0] if "values" in row else row.get(OBSERVED_ROWS)
+        return int(counted or 0)
     return max(0, int(report.get("sink", {}).get("numOutputRows") or 0))

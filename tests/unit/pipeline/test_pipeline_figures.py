@@ -43,6 +43,17 @@ def test_a_batch_moves_every_figure() -> None:
     )  # fmt: skip
 
 
+def test_a_connect_server_says_the_same_in_another_form() -> None:
+    report = _report(
+        observedMetrics={
+            "danubius_out": {"values": [40], "schema": {"type": "struct", "fields": []}}
+        }
+    )
+    del report["numInputRows"]
+    report["sources"][0]["numInputRows"] = 500
+    assert advance(Figures(), report) == advance(Figures(), _report())
+
+
 def test_a_report_without_a_batch_moves_no_total() -> None:
     before = advance(Figures(), _report())
     after = advance(before, _report(4, durationMs={"latestOffset": 3}, eventTime={}))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
 MESSAGES: Final = 1_000_000 if IS_PROOF else 12_000
-ROUNDS: Final = 6 if IS_PROOF else 1
+ROUNDS: Final = int(os.environ.get("DANUBIUS_ROUNDS", "6" if IS_PROOF else "1"))
 """In each one driver, one executor, one Python worker and the broker are killed."""
 HARMS: Final = ("driver", "executor", "worker", "broker")
 BATCH: Final = MESSAGES // (len(HARMS) * ROUNDS * 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import warnings
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +14,8 @@ import click
 import msgspec
 
 from danubius.cli.options import broker_url, json_option
-from danubius.cli.output import build_table, print_facts, print_json, print_table
-from danubius.cli.query_figures import COLUMNS, rows, sentence
+from danubius.cli.output import print_facts, print_json, print_table
+from danubius.cli.query_figures import COLUMNS, live_table, rows, sentence
 from danubius.pipeline import status as statuses
 from danubius.pipeline.functions import check_functions, look_beside
 from danubius.pipeline.graph import draw
@@ -121,6 +122,8 @@ def run(
             "with --remote, run one file at a time: views of several would be mixed up"
         )
     found = _load(files, url, checkpoint, parameters)
+    # What PySpark thinks of the versions of its dependencies is for those who package it.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
     from danubius.pipeline.run import How
     from danubius.pipeline.run import run as run_pipeline
 
@@ -255,13 +258,8 @@ def _display() -> Generator[tuple[Callable[[str], None], Callable[[Status], None
 
         def watch(status: Status) -> None:
             newest[status.pipeline] = status
-            lines = [
-                row
-                for name, each in newest.items()
-                for row in rows(each, f"{name}." if len(newest) > 1 else "")
-            ]
             title = ", ".join(f"{name}: {each.state}" for name, each in newest.items())
-            live.update(build_table(COLUMNS, lines, title), refresh=True)
+            live.update(live_table(newest, title, live.console.width), refresh=True)
 
         yield tell, watch
 

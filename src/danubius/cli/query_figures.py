@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.cli.output import human_count
+from danubius.cli.output import build_table, human_count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.table import Table
+
     from danubius.pipeline.status import QueryStatus, Status
 
 COLUMNS: Final = (
@@ -24,6 +28,9 @@ COLUMNS: Final = (
 )
 
 
+_WIDE: Final = 120
+"""Columns of characters that a whole table needs; in less, what matters most is shown."""
+_DISPENSABLE: Final = ("STATE", "BATCH", "RESTARTS")
 _UNDER_WAY: Final = {"waiting", "running", "stopping"}
 
 
@@ -32,6 +39,28 @@ def rows(status: Status, prefix: str = "", *, is_alive: bool = True) -> list[lis
     return [
         [prefix + name, *_cells(query, is_alive=is_alive)] for name, query in status.queries.items()
     ]
+
+
+def live_table(statuses: Mapping[str, Status], title: str, width: int) -> Table:
+    """What all pipelines do, for a terminal that is so wide."""
+    several = len(statuses) > 1
+    lines = [
+        row
+        for name, status in statuses.items()
+        for row in rows(status, f"{name}." if several else "")
+    ]
+    if width >= _WIDE:
+        return build_table(COLUMNS, lines, title)
+    kept = [at for at, name in enumerate(COLUMNS) if name not in _DISPENSABLE]
+    time_at = COLUMNS.index("WATERMARK")
+    for line in lines:
+        line[time_at] = line[time_at].partition(" ")[2].partition(".")[0] or "-"
+        state = line[COLUMNS.index("STATE")]
+        if state != "running":
+            line[0] += f" {state}"
+    return build_table(
+        [COLUMNS[at] for at in kept], [[line[at] for at in kept] for line in lines], title
+    )
 
 
 def sentence(query: QueryStatus) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from danubius.cli import main
+from danubius.cli.query_figures import COLUMNS, live_table
 from danubius.pipeline import status as statuses
 from danubius.pipeline.problems import InvalidPipeline
 from danubius.pipeline.progress import Figures
@@ -94,3 +95,16 @@ def test_a_run_that_was_killed_is_told_as_such(
     assert "The next run goes on from the checkpoint." in said
     assert main(["pipeline", "status", "archive", "--checkpoint", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "died"
+
+
+def test_a_narrow_terminal_gets_what_matters_most() -> None:
+    figures = Figures(batches=3, batch=2, rows_in=10, watermark="2026-11-16T09:05:07.250Z")
+    queries = {"topic": QueryStatus("running", figures=figures), "table": QueryStatus("waiting")}
+    status = Status("archive", "archive.toml", 1, "running", "", "", None, queries)
+    wide = live_table({"archive": status}, "title", 200)
+    assert [column.header for column in wide.columns] == list(COLUMNS)
+    narrow = live_table({"archive": status}, "title", 80)
+    cells = {str(column.header): list(column.cells) for column in narrow.columns}
+    assert cells["QUERY"] == ["topic", "table waiting"]
+    assert cells["WATERMARK"] == ["09:05:07", "-"]
+    assert "STATE" not in cells

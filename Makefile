@@ -46,7 +46,7 @@ docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md)
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)
 
-bench-spark: $(STAMP) ## topics read by Spark against Parquet and against rows one by one; streaming; an empty micro-batch
+bench-spark: $(STAMP) ## topics read and written by Spark, micro-batches, latency; writes docs/benchmarks.md
 	@$(PY) benches/spark.py $(BENCH_ARGS)
 
 fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples

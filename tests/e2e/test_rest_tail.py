@@ -152,3 +152,29 @@ async def test_streams_and_polls_end_when_the_broker_stops(
         assert await asyncio.to_thread(broker.stop) == 0
         await following
     assert "Traceback" not in broker.log()
+
+
+async def test_a_request_whose_body_comes_while_the_broker_stops_hears_that(
+    start_broker: StartBroker, topic: str
+) -> None:
+    """And not that its session is unknown, which would make it open another one elsewhere."""
+    broker = start_broker()
+    body = b'{"wait_ms": 10}'
+    async with Rest(broker) as rest, asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        await rest.put(rest.path(topic))
+        session = await rest.open_consumer(topic)
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
+        head = (
+            f"POST {session}/receive HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode())
+        assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")
+        stopped: asyncio.Task[int] | None = None
+        async for _event in events(rest, topic):  # ends when the broker begins to stop
+            stopped = stopped or tasks.create_task(asyncio.to_thread(broker.stop))
+        writer.write(body)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+        writer.close()
+        assert stopped is not None
+        assert await stopped == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker.broker import Broker
-from danubius.broker.capture import take_snapshot
+from danubius.broker.capture import Capture
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
 from danubius.broker.recovery import Recovery
@@ -164,13 +164,21 @@ class BrokerLives:
 
     def checkpoint(self) -> None:
         """As the checkpointer does it; a disk that fails leaves the one before."""
-        position, snapshot = self.broker.committed_position, take_snapshot(self.broker)
+        capture = Capture(self.broker)
+        for topic in self.dice.sample(capture.topics, len(capture.topics)):
+            self.meanwhile()
+            capture.look_at(topic)
         answers: list[DanubiusError | None] = []
         self.ledgers.flush(answers.append)
         self.settle()
         if answers == [None]:
             with contextlib.suppress(DanubiusError):
-                self.journal.trim(self.snapshots.save(position, encode_snapshot(snapshot)))
+                data = encode_snapshot(capture.snapshot())
+                self.journal.trim(self.snapshots.save(capture.position, data))
+
+    def meanwhile(self) -> None:
+        """Between two topics of a checkpoint the broker serves others; a test may say whom."""
+        self.turn()
 
     def kill(self) -> None:
         self.files.heal()

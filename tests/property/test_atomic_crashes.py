@@ -219,6 +219,10 @@ class World(BrokerLives):
     def power_off_at_work(self) -> None:
         self.power_off_inside(self.publish, self.commit)
 
+    def meanwhile(self) -> None:
+        for _ in range(self.dice.randint(0, 3)):
+            self.dice.choice([self.publish, self.publish_unsequenced, self.commit, self.turn])()
+
     def check(self) -> None:
         for topic in self.topics.values():
             topic.pipeline.sequencer.check()

@@ -169,6 +169,10 @@ class World(BrokerLives):
                 return
         raise AssertionError("something never moved")
 
+    def meanwhile(self) -> None:
+        for _ in range(self.dice.randint(0, 3)):
+            self.dice.choice([self.publish, self.work, self.turn])()
+
 
 STEPS = {
     "publish": 8,

@@ -103,6 +103,10 @@ class World(BrokerLives):
             assert count == 1, f"{number} came {count} times"
             assert self.due[number] <= self.clock.now_ms, f"{number} came early"
 
+    def meanwhile(self) -> None:
+        for _ in range(self.dice.randint(0, 3)):
+            self.dice.choice([self.schedule, self.tend, self.turn])()
+
 
 STEPS = {
     "schedule": 16,

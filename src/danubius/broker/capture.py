@@ -1,4 +1,9 @@
-"""The broker's state, captured for a snapshot: the counterpart of what `recovery` restores."""
+"""The broker's state, captured for a snapshot: the counterpart of what `recovery` restores.
+
+A thousand topics take a dozen milliseconds, so they are looked at in slices, between which the broker goes on. Each
+topic's state says as of which position of the journal it is; recovery passes over what lies before it, of that topic.
+Invariant: all that is not a topic's own, and the hidden topics to which it refers, is as of the capture's position.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +21,49 @@ from danubius.broker.snapshot import (
 from danubius.ledger.managed import ManagedLedger
 
 if TYPE_CHECKING:
+    import msgspec
+
     from danubius.broker.broker import Broker
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.publish.core.stages import Job
 
 
-def take_snapshot(broker: Broker) -> CapturedSnapshot:
-    """The state as of the last commit, hidden topics included."""
-    return CapturedSnapshot(
-        broker.next_id,
-        [encode_topic(_topic_state(topic)) for topic in broker.topics_by_id.values()],
-        list(broker.namespaces.values()),
-        list(broker.partitioned.values()),
-        list(broker.committed_transactions),
-        [_job_state(job) for job in broker.jobs.by_name.values()],
-    )
+class Capture:
+    """One capture: `topics` are to be looked at one by one, in any number of turns; then there is a snapshot."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.position = broker.committed_position
+        """From here on the journal must be kept for this snapshot."""
+        self._namespaces = list(broker.namespaces.values())
+        self._partitioned = list(broker.partitioned.values())
+        self._committed = list(broker.committed_transactions)
+        self._jobs = [_job_state(job) for job in broker.jobs.by_name.values()]
+        self._states: list[msgspec.Raw] = []
+        self.topics: list[Topic] = []
+        for topic in broker.topics_by_id.values():
+            if topic.parent:
+                self.look_at(topic)
+            else:
+                self.topics.append(topic)
+
+    def look_at(self, topic: Topic) -> None:
+        """Take down the state of a topic as of the last commit, if it has not been deleted meanwhile."""
+        broker = self._broker
+        if broker.topics_by_id.get(topic.id) is topic:
+            self._states.append(encode_topic(_topic_state(topic, broker.committed_position)))
+
+    def snapshot(self) -> CapturedSnapshot:
+        # Subscriptions and producers of topics that were looked at last may have drawn the latest numbers.
+        return CapturedSnapshot(
+            self._broker.next_id,
+            self._states,
+            self._namespaces,
+            self._partitioned,
+            self._committed,
+            self._jobs,
+        )
 
 
 def _job_state(job: Job) -> JobState:
@@ -51,7 +83,7 @@ def _job_state(job: Job) -> JobState:
     )
 
 
-def _topic_state(topic: Topic) -> TopicState:
+def _topic_state(topic: Topic, position: int) -> TopicState:
     log = topic.log
     is_reliable = isinstance(log, ManagedLedger)
     return TopicState(
@@ -68,6 +100,7 @@ def _topic_state(topic: Topic) -> TopicState:
         topic.parent,
         topic.watermark,
         topic.has_expiring,
+        position,
     )
 
 

@@ -43,6 +43,8 @@ class Recovery:
         self._snapshots = snapshots
         self._producers: dict[tuple[int, int], Producer] = {}
         """By topic and producer id."""
+        self._known_to: dict[int, int] = {}
+        """By topic: which records the snapshot has of it, though they lie behind the snapshot's position."""
         self.records = 0
         self.bytes = 0
 
@@ -74,6 +76,7 @@ class Recovery:
 
     def _restore(self, state: TopicState) -> None:
         topic = restore_topic(self._broker, state)
+        self._known_to[topic.id] = state.position
         for stored in state.producers:
             producer = Producer(
                 ProducerId(stored.producer_id),
@@ -113,7 +116,7 @@ class Recovery:
 
     def _apply(self, record: JournalRecord) -> None:
         if record.kind == BATCH_RECORD:
-            self._apply_batch(record.topic_id, record.body, is_sequenced=True)
+            self._apply_batch(record, record.topic_id, record.body, is_sequenced=True)
         elif record.kind == EVENT_RECORD:
             try:
                 event = decode_event(record.body)
@@ -121,7 +124,7 @@ class Recovery:
                 raise DataDirectoryDamaged(
                     f"the journal record at {record.position} is an event this version cannot read: {error}"
                 ) from error
-            self._apply_event(event)
+            self._apply_event(record, event)
         elif record.kind == ATOMIC_RECORD:
             self._apply_atomic(record)
         else:
@@ -137,14 +140,16 @@ class Recovery:
                 f"the journal record at {record.position} is an atomic one this version cannot read: {error}"
             ) from error
         for topic_id, batch in batches:
-            self._apply_batch(topic_id, batch, is_sequenced=False)
+            self._apply_batch(record, topic_id, batch, is_sequenced=False)
         for fact in facts:
-            self._apply_event(fact)
+            self._apply_event(record, fact)
 
-    def _apply_batch(self, topic_id: int, batch: memoryview, *, is_sequenced: bool) -> None:
+    def _apply_batch(
+        self, record: JournalRecord, topic_id: int, batch: memoryview, *, is_sequenced: bool
+    ) -> None:
         """A batch that is not sequenced is the broker's own: what its header says of a producer was true elsewhere."""
         topic = self._broker.topics_by_id.get(TopicId(topic_id))
-        if topic is None:
+        if topic is None or self._is_known(record, topic_id):
             return
         header = read_header(batch)
         sequencer = topic.pipeline.sequencer
@@ -166,7 +171,13 @@ class Recovery:
             Entry(Offset(first), Offset(first + header.count), batch, header.last_time_us)
         )
 
-    def _apply_event(self, event: Event) -> None:
+    def _is_known(self, record: JournalRecord, topic_id: int) -> bool:
+        return record.position < self._known_to.get(topic_id, 0)
+
+    def _apply_event(self, record: JournalRecord, event: Event) -> None:
+        topic_id: int | None = getattr(event, "topic_id", None)
+        if topic_id is not None and self._is_known(record, topic_id):
+            return
         apply_fact(self._broker, event)
         if isinstance(event, ProducerStarted):
             self._remember(event)

@@ -1,4 +1,4 @@
-"""The broker's state as of one journal position, as it is stored and read back.
+"""The broker's state as of one journal position, as it is stored and read back; topics may be ahead of it.
 
 Fields are only appended, with defaults that say what was true before there was such a field.
 """
@@ -55,6 +55,8 @@ class TopicState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     watermark: tuple[int, int] = (0, 0)
     """Of a delay log: due time and offset up to which everything is released."""
     has_expiring: bool = False
+    position: int = 0
+    """Records of the journal before it are in this state, though they may lie behind the snapshot's position."""
 
 
 class NamespaceState(msgspec.Struct, frozen=True, gc=False, array_like=True):

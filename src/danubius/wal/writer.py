@@ -39,6 +39,8 @@ Aside: TypeAlias = "Callable[[], contextlib.AbstractContextManager[None]]"
 _ZEROS: Final = bytes(1024 * 1024)
 _LARGE_GROUP: Final = 64
 """A group of at least this part of fill_bytes pays for its own allocation: filling doubles bytes."""
+_CALM_GROUPS: Final = 64
+"""Smaller groups in a row before the file is filled for them: beside large ones the zeros would be for those."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -62,6 +64,7 @@ class JournalWriter:
         self._segments = segments
         self._fill_below = config.fill_bytes // 4
         self._large_bytes = config.fill_bytes // _LARGE_GROUP
+        self._small_groups = _CALM_GROUPS
         self.end = end
         self.durable = end
         self.must_sync = False
@@ -86,7 +89,9 @@ class JournalWriter:
         if segment is None or self.must_sync:
             return False
         at = segment.at(self.end) + size
-        return at <= self._config.file_bytes and not self._needs_filling(segment, at)
+        if at > self._config.file_bytes:
+            return False
+        return self._small_groups < _CALM_GROUPS or not self._needs_filling(segment, at)
 
     def fit(self, entries: Sequence[Entry], first: int) -> int:
         """How many entries from `first` on go into one write: at least one."""
@@ -112,7 +117,11 @@ class JournalWriter:
             self.must_sync = True
             raise
         self.end += size
-        if size < self._large_bytes:
+        if size >= self._large_bytes:
+            self._small_groups = 0
+        elif self._small_groups < _CALM_GROUPS:
+            self._small_groups += 1
+        else:
             self._fill_ahead(segment)
 
     def sync(self, aside: Aside = contextlib.nullcontext) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from captured import snapshot_of
 from danubius.broker.admission import DEBT_MAX_NS, Limits
 from danubius.broker.appliers import apply_fact
-from danubius.broker.capture import take_snapshot
 from danubius.broker.events import NamespaceChanged, TopicChanged
-from danubius.broker.snapshot import decode_snapshot, encode_snapshot
 from danubius.errors import OutOfSequence, ProducerFenced, Throttled
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
@@ -202,9 +201,9 @@ async def test_a_snapshot_during_an_opening_has_the_life_before(bench: Any) -> N
     peer.ask(Produce(opened.handle), batch(opened, 4, 3))
     bench.connect().ask(OpenProducer(TOPIC, "loader", TopicSpec(), keep_sequence=True))
 
-    (state,) = decode_snapshot(encode_snapshot(take_snapshot(bench.broker))).topics[0].producers
+    (state,) = snapshot_of(bench.broker).topics[0].producers
     assert (state.epoch, state.next_sequence) == (opened.producer_epoch, 3)
 
     bench.settle()
-    (state,) = decode_snapshot(encode_snapshot(take_snapshot(bench.broker))).topics[0].producers
+    (state,) = snapshot_of(bench.broker).topics[0].producers
     assert (state.epoch, state.next_sequence) == (opened.producer_epoch + 1, 7)

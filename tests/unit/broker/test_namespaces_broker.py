@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from captured import snapshot_of
 from danubius.broker import namespaces, topics
-from danubius.broker.capture import take_snapshot
 from danubius.broker.recovery_topics import adopt_namespaces
-from danubius.broker.snapshot import decode_snapshot, encode_snapshot
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -155,10 +154,7 @@ async def test_topics_of_older_versions_have_a_namespace(bench: Any) -> None:
     bench.broker.namespaces.clear()  # as a directory of format 1 is recovered
     adopt_namespaces(bench.broker)
     assert listed(bench) == ["default", "old", "system"]
-    assert [
-        state.name
-        for state in decode_snapshot(encode_snapshot(take_snapshot(bench.broker))).namespaces
-    ] == ["old"]
+    assert [state.name for state in snapshot_of(bench.broker).namespaces] == ["old"]
 
 
 # ---------------------------------------------------------------- policies

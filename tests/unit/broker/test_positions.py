@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from captured import snapshot_of
 from danubius.ack.core.cursor import Cursor
-from danubius.broker.capture import take_snapshot
 from danubius.broker.events import EVENT_RECORD, RangesAcked, decode_event
-from danubius.broker.snapshot import decode_snapshot, encode_snapshot
 from danubius.errors import (
     InvalidArgument,
     OffsetOutOfRange,
@@ -175,11 +174,7 @@ async def test_a_snapshot_at_any_step_of_a_seek_tells_the_old_or_the_new_positio
     ask(peer, admin.CreateSubscription(TOPIC, "s", start=AtOffset(8)))
 
     def floor() -> int:
-        (state,) = (
-            t
-            for t in decode_snapshot(encode_snapshot(take_snapshot(bench.broker))).topics
-            if t.name == TOPIC
-        )
+        (state,) = (t for t in snapshot_of(bench.broker).topics if t.name == TOPIC)
         return Cursor.decode(state.subscriptions[0].cursor).floor
 
     assert floor() == 8

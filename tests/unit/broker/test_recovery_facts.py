@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 import pytest
 
+from captured import captured, snapshot_of
 from danubius.broker import events
 from danubius.broker.ack_journal import ATTEMPTS_MAX
 from danubius.broker.appliers import APPLIERS, apply_fact
 from danubius.broker.atomic import ATOMIC_RECORD, Append, Atomic
 from danubius.broker.broker import Broker
-from danubius.broker.capture import take_snapshot
 from danubius.broker.config import BrokerConfig
 from danubius.broker.events import Event
 from danubius.broker.recovery import Recovery
-from danubius.broker.snapshot import decode_snapshot, encode_snapshot
 from danubius.errors import DataDirectoryDamaged
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
@@ -96,15 +95,15 @@ class Life:
         self.settle()
 
     def save(self) -> None:
-        snapshot = take_snapshot(self.broker)
+        snapshot = captured(self.broker)
         answers: list[DanubiusError | None] = []
         self.ledgers.flush(answers.append)
         self.settle()
         assert answers == [None]
-        self.snapshots.save(self.broker.committed_position, encode_snapshot(snapshot))
+        self.snapshots.save(self.broker.committed_position, snapshot)
 
     def state(self) -> Any:
-        return msgspec.to_builtins(decode_snapshot(encode_snapshot(take_snapshot(self.broker))))
+        return msgspec.to_builtins(snapshot_of(self.broker))
 
     @property
     def topic(self) -> Any:

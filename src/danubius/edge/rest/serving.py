@@ -51,6 +51,7 @@ OCTETS: Final = "application/octet-stream"
 DISCARDED_BYTES_MAX: Final = 16 << 20
 """Of a body that is too large, read and dropped so that the sender gets to read why."""
 _NO_CONTENT: Final = 204
+_STOPPING: Final = "the broker is stopping; try again in a moment"
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -123,8 +124,12 @@ class Resource:
     def _seen(self, error: DanubiusError) -> DanubiusError:
         """Lines are closed when the broker stops: say that."""
         if isinstance(error, ClientClosed) and self._desk.stopping.is_set():
-            return ShuttingDown("the broker is stopping; try again in a moment")
+            return ShuttingDown(_STOPPING)
         return error
+
+    def _refuse_when_stopping(self) -> None:
+        if self._desk.stopping.is_set():
+            raise ShuttingDown(_STOPPING)
 
     async def _answer(
         self, request: Request, held: contextlib.ExitStack
@@ -135,11 +140,11 @@ class Resource:
                 f"this path takes {self._allowed}, not {request.method[:20]}",
                 {"allow": self._allowed},
             )
-        if self._desk.stopping.is_set():
-            raise ShuttingDown("the broker is stopping; try again in a moment")
+        self._refuse_when_stopping()
         if endpoint.method != "GET":
             _check_origin(request)
         asked = await self._read(endpoint, request, held)
+        self._refuse_when_stopping()  # its body may have come late, and its session be gone
         try:
             async with asyncio.timeout(REQUEST_S + WAIT_MS_MAX / 1000):
                 reply = await endpoint.run(self._desk, asked)

@@ -1,0 +1,22 @@
+"""What a snapshot of a broker holds, captured in one piece."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from danubius.broker.capture import Capture
+from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot, encode_snapshot
+
+if TYPE_CHECKING:
+    from danubius.broker.broker import Broker
+
+
+def captured(broker: Broker) -> bytes:
+    capture = Capture(broker)
+    for topic in capture.topics:
+        capture.look_at(topic)
+    return encode_snapshot(capture.snapshot())
+
+
+def snapshot_of(broker: Broker) -> BrokerSnapshot:
+    return decode_snapshot(captured(broker))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow")
-
-from danubius.errors import InvalidArgument  # noqa: E402
-from danubius.record.batch import Codec, RecordBatch, stamp  # noqa: E402
-from danubius.record.encode import encode, from_arrow  # noqa: E402
-from danubius.record.key_hash import key_hash  # noqa: E402
+from danubius.errors import InvalidArgument
+from danubius.record.batch import Codec, RecordBatch, stamp
+from danubius.record.encode import encode, from_arrow
+from danubius.record.key_hash import key_hash
 
 COLUMNS = [
     ("topic", "string"),

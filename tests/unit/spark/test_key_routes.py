@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.model.partitions import fnv1a64, route
-
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("numpy")
-key_routes: Any = pytest.importorskip("danubius.spark.key_routes")
+from danubius.spark import key_routes
 
 
 @given(

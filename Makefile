@@ -9,11 +9,11 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench fuzz fuzz-rest lock clean
+.PHONY: help setup demo test check format docs bench bench-spark fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml .ci/setup
 	@.ci/setup
@@ -21,12 +21,13 @@ $(STAMP): requirements.lock pyproject.toml .ci/setup
 
 setup: $(STAMP) ## make .venv from requirements.lock (done by every target when needed)
 
-demo: $(STAMP) ## one broker, a million durable messages, a kill -9, and nothing lost (about a minute)
-	@$(PY) -m danubius demo
+demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every total checked (about a minute)
+	@$(PY) -m danubius demo --dir .demo
 
-test: check ## check, then every test: unit, property, end to end, crash (minutes)
-	$(PYTEST) -n 2 -m 'not serial' tests
-	$(PYTEST) -m serial tests
+test: check ## check, then every test: unit, property, end to end, crash, Spark (minutes)
+	$(PYTEST) -n 2 -m 'not serial and not spark' tests
+	$(PYTEST) -m 'serial and not spark' tests
+	$(PYTEST) -m spark tests
 
 CHECKS := "ruff format --check --quiet ." "ruff check --quiet ." "basedpyright --level error" \
   "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py"
@@ -45,6 +46,9 @@ docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md)
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)
 
+bench-spark: $(STAMP) ## topics read by Spark against Parquet and against rows one by one; streaming; an empty micro-batch
+	@$(PY) benches/spark.py $(BENCH_ARGS)
+
 fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 900 tests/property $(wildcard tests/fuzz)
 
@@ -53,7 +57,7 @@ fuzz-rest: $(STAMP) ## 10,000 requests made from /openapi.json against a live br
 
 lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versions only)
 	@$(RUN) { command -v uv >/dev/null || pip install -q uv; } && uv pip compile --quiet --universal --python-version 3.11 \
-	  --extra broker --extra arrow --group dev --group bench --no-annotate --no-header \
+	  --extra broker --extra spark --extra avro --extra tables --group dev --group bench --no-annotate --no-header \
 	  pyproject.toml | sed -E '/^--/d' > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean: ## remove .venv, caches and results

@@ -19,8 +19,18 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-_TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240}
+_TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240, "spark": 300}
 """Folders whose tests may take longer than the default; a test's own mark wins."""
+
+
+_SPARK_WARNS = (
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::FutureWarning",
+    "ignore::DeprecationWarning",
+    "ignore::UserWarning:pyspark",
+)
+"""What PySpark leaves open and what it thinks of its own dependencies is not ours to mend."""
 
 
 @pytest.fixture
@@ -33,6 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(_TESTS).parts[0]
         if folder == "e2e":
             item.add_marker(pytest.mark.e2e)
+        if folder == "spark":
+            item.add_marker(pytest.mark.spark)
+            for rule in _SPARK_WARNS:
+                item.add_marker(pytest.mark.filterwarnings(rule))
         if folder in {"e2e", "fuzz"} and "crash" in item.path.name:
             item.add_marker(pytest.mark.serial)
         if folder in _TIMEOUT_S and item.get_closest_marker("timeout") is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from danubius.client import client as aio
 from danubius.client.blocking_administration import BlockingAdministration
+from danubius.client.blocking_staging import BlockingStage
 from danubius.client.blocking_transaction import BlockingTransaction
 from danubius.client.client import DEFAULT_URL, RETENTION_AGE
 from danubius.client.delayed import due_ms_of, now_ms
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
     from danubius.client.producer import Producer as AsyncProducer
     from danubius.client.reader import Reader as AsyncReader
+    from danubius.client.staging import StageReceipt
     from danubius.wire.commands import TopicDescribed, TopicSummary
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "connect"]
@@ -107,6 +109,20 @@ class Client:
         """Begin a transaction. See `danubius.Client.transaction`."""
         opening = self._client.transaction(timeout=timeout)
         return BlockingTransaction(self._loop, self._loop.run(opening.__aenter__()))
+
+    def stage(self, job: str, batch: int, *, task: str | None = None) -> BlockingStage:
+        """Begin to stage for a batch of a job. See `danubius.Client.stage`."""
+        return BlockingStage(self._loop, self._loop.run(self._client.stage(job, batch, task=task)))
+
+    def commit_stages(
+        self, job: str, batch: int, receipts: Sequence[StageReceipt], *, patience: float = 600.0
+    ) -> None:
+        """Publish what these stages hold, once. See `danubius.Client.commit_stages`."""
+        self._loop.run(self._client.commit_stages(job, batch, receipts, patience=patience))
+
+    def abort_stages(self, job: str, batch: int, receipts: Sequence[StageReceipt] = ()) -> None:
+        """Drop these stages of a batch; without any, all of them."""
+        self._loop.run(self._client.abort_stages(job, batch, receipts))
 
     def create_topic(  # noqa: PLR0913  # one keyword per setting
         self,

@@ -129,6 +129,12 @@ class TransactionNotFound(DanubiusError):
     code = 206
 
 
+class StageNotFound(DanubiusError):
+    """The stage was dropped, has expired, or lost a part of what was staged: the task has to be run again."""
+
+    code = 207
+
+
 # ---------------------------------------------------------------- 3xx conflict
 
 

@@ -42,6 +42,10 @@ class LossyProxy:
         self.links: list[Link] = []
         self.swallowed = asyncio.Event()
         """Set once an answer of the broker was swallowed."""
+        self.asked_bytes = 0
+        """What clients sent to the broker."""
+        self.dialled = 0
+        """How many connections clients made."""
 
     @property
     def url(self) -> str:
@@ -90,6 +94,7 @@ class LossyProxy:
         except OSError:
             writer.transport.abort()
             return
+        self.dialled += 1
         link = Link(writer, broker)
         self.links.append(link)
         self._running += 1
@@ -112,6 +117,8 @@ class LossyProxy:
         while data := await reader.read(READ_BYTES):
             if link.is_frozen:
                 await self._ending.wait()
+            if not is_answer:
+                self.asked_bytes += len(data)
             if is_answer and link.is_muted:
                 self.swallowed.set()
                 continue

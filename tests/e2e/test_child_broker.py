@@ -20,7 +20,7 @@ def children_of(pid: int) -> list[int]:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_demo_leaves_no_broker_and_no_files(tmp_path: Path, how: signal.Signals) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "-m", "danubius", "demo"],
+        [sys.executable, "-m", "danubius", "demo", "--engine"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

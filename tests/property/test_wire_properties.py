@@ -48,7 +48,7 @@ position = st.one_of(
     st.just(AtEarliest()),
     st.just(AtLatest()),
 )
-summary = st.builds(commands.TopicSummary, text, spec, count, count, count, count, count)
+summary = st.builds(commands.TopicSummary, text, spec, *[count] * 6)
 subscription = st.builds(
     commands.SubscriptionSummary,
     text,
@@ -81,6 +81,7 @@ BY_ANNOTATION = {
     "Handle": st.integers(0, 2**32 - 1),
     "Unsigned": st.integers(0, 2**64 - 1),
     "Ranges": st.lists(st.tuples(count, count), max_size=20),
+    "Stages": st.lists(st.tuples(count, count), max_size=20),
     "Position": position,
     "TopicSpec": spec,
     "TopicSummary": summary,

@@ -187,6 +187,12 @@ COMMITTED = _counter("committed_transactions", "transactions", "Transactions com
 ABORTED = _counter(
     "aborted_transactions", "transactions", "Transactions that ended without a commit."
 )
+STAGES = _gauge("stages", "stages", "Stages of jobs that wait for a commit.")
+STAGED_BYTES = _gauge("staged_bytes", "bytes", "What stages of jobs hold on disk.")
+COMMITTED_BATCHES = _counter("committed_batches", "batches", "Batches of jobs committed.")
+EXPIRED_STAGES = _counter(
+    "expired_stages", "stages", "Stages dropped because their job was silent for too long."
+)
 
 # ---------------------------------------------------------------- storage
 
@@ -349,7 +355,8 @@ CATALOGUE: Final = (
         "Of the whole broker, now.",
         (
             TOPICS, TOPICS_WITHOUT_SERIES, PRODUCERS, SUBSCRIPTIONS, BLOCKED, CONSUMERS, BACKLOG, DEAD_LETTERS, UNACKED,
-            UNMATCHED, DELAYED, TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED,
+            UNMATCHED, DELAYED, TRANSACTIONS, TRANSACTION_BYTES, COMMITTED, ABORTED, STAGES, STAGED_BYTES,
+            COMMITTED_BATCHES, EXPIRED_STAGES,
         ),
     ),
     Group(

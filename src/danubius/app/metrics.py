@@ -142,6 +142,11 @@ class Metrics:
         text.add(of.TRANSACTION_BYTES, transactions.bytes)
         text.add(of.COMMITTED, transactions.committed)
         text.add(of.ABORTED, transactions.aborted)
+        staging = self._node.staging
+        text.add(of.STAGES, broker.jobs.stage_count)
+        text.add(of.STAGED_BYTES, broker.jobs.bytes)
+        text.add(of.COMMITTED_BATCHES, staging.committed)
+        text.add(of.EXPIRED_STAGES, staging.expired)
 
 
 class Text:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from danubius.broker import recovery_producers, recovery_subscriptions, recovery_topics
+from danubius.broker import (
+    recovery_producers,
+    recovery_stages,
+    recovery_subscriptions,
+    recovery_topics,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +26,7 @@ APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
     **recovery_topics.APPLIERS,
     **recovery_subscriptions.APPLIERS,
     **recovery_producers.APPLIERS,
+    **recovery_stages.APPLIERS,
 }
 
 

@@ -15,6 +15,7 @@ from danubius.broker.ack_journal import AckJournal
 from danubius.broker.admission import Admission
 from danubius.broker.events import (
     EVENT_RECORD,
+    STAGE_LOG,
     Event,
     ProducerStarted,
     SubscriptionCreated,
@@ -51,6 +52,7 @@ from danubius.model.partitions import partitioned_error
 from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
+from danubius.publish.core.stages import Jobs
 from danubius.publish.journaling import TopicJournal
 from danubius.publish.pipeline import PublishPipeline
 
@@ -103,16 +105,16 @@ class Broker:
         self.partitioned: dict[TopicName, PartitionedState] = {}
         self.spaces = Spaces()
         self.committed_transactions = RangeSet()
+        self.jobs = Jobs(config.stage_jobs_max)
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
         self._openings: dict[Producer, list[Callable[[Producer | DanubiusError], None]]] = {}
         """Lives that are not durable yet, and those who wait for them: whoever resumes one waits with the first."""
-        self.is_committing = False
+        self._is_notify_due = self.is_committing = False
         self.is_lone_commit = False
         """Of the commit under way, or the last: whether it was of one append."""
         self.on_answered: Callable[[], None] = _nothing
         """Called when all answers and deliveries of one commit were written: they can leave now."""
         self._touched: dict[Topic, Entry | None] = {}
-        self._is_notify_due = False
         self.acks = AckJournal(journal, loop, config.ack_journal_interval_ms / 1000)
         self.pressure = PublishPressure(
             journal, ledgers, config.publish_queue_bytes_max, clock.monotonic_ns
@@ -239,6 +241,8 @@ class Broker:
         if not topic.parent:
             self.topics[name] = topic
             self.spaces.add(name)
+        elif topic.parent == STAGE_LOG:
+            self.jobs.open_log(name.rpartition("/")[2], topic_id)
         self.topics_by_id[topic_id] = topic
         return topic
 
@@ -247,6 +251,8 @@ class Broker:
         if not topic.parent:
             del self.topics[topic.name]
             self.spaces.remove(topic.name)
+        elif topic.parent == STAGE_LOG:
+            self.jobs.close_log(topic.id)
         del self.topics_by_id[topic.id]
         self._touched.pop(topic, None)
         topic.end()

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from danubius.broker.snapshot import (
     CapturedSnapshot,
+    JobState,
     ProducerState,
+    StageState,
     SubscriptionState,
     TopicState,
     encode_topic,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from danubius.broker.broker import Broker
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
+    from danubius.publish.core.stages import Job
 
 
 class Capture:
@@ -36,6 +39,7 @@ class Capture:
         self._namespaces = list(broker.namespaces.values())
         self._partitioned = list(broker.partitioned.values())
         self._committed = list(broker.committed_transactions)
+        self._jobs = [_job_state(job) for job in broker.jobs.by_name.values()]
         self._states: list[msgspec.Raw] = []
         self.topics: list[Topic] = []
         for topic in broker.topics_by_id.values():
@@ -58,7 +62,25 @@ class Capture:
             self._namespaces,
             self._partitioned,
             self._committed,
+            self._jobs,
         )
+
+
+def _job_state(job: Job) -> JobState:
+    decision = job.decision
+    return JobState(
+        job.name,
+        job.committed,
+        [
+            StageState(
+                s.number, s.batch, s.task, s.first, s.batches, s.messages, s.bytes, list(s.targets)
+            )
+            for s in job.stages.values()
+        ],
+        None
+        if decision is None
+        else (decision.batch, list(decision.stages), decision.next, decision.end),
+    )
 
 
 def _topic_state(topic: Topic, position: int) -> TopicState:

@@ -52,3 +52,11 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Open transactions; more are refused with Overloaded."""
     transaction_timeout_max_ms: Positive = 15 * 60 * 1000
     """A transaction is aborted after this long whatever it asked for."""
+    stages_max: Positive = 10_000
+    """Stages that wait for a commit, and jobs that have any; more are refused with Overloaded."""
+    stages_bytes_max: Positive = 16 * GIB
+    """What all stages together may hold on disk; more is refused with Overloaded."""
+    stage_idle_max_ms: Positive = 6 * 60 * 60 * 1000
+    """The stages of a job that was silent for this long are dropped."""
+    stage_jobs_max: Positive = 10_000
+    """Jobs whose last batch is remembered, so that it is not published again."""

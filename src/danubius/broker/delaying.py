@@ -79,8 +79,8 @@ class Delays:
         """Find what waits in the logs that were recovered."""
         topics = self._broker.topics_by_id
         for topic in list(topics.values()):
-            if not topic.parent:
-                continue
+            if topic.parent <= 0:
+                continue  # a topic of its own, or the log of a job's stages
             parent = topics.get(TopicId(topic.parent))
             if parent is None:
                 self._remove(topic)

@@ -66,6 +66,7 @@ def summarise_topic(topic: Topic) -> TopicSummary:
         topic.stored_bytes,
         len(topic.attached),
         len(topic.subscriptions),
+        topic.incarnation,
     )
 
 

@@ -16,6 +16,8 @@ from danubius.model.topic import TopicSpec
 
 EVENT_RECORD: Final = 2
 """Journal record kind of an event."""
+STAGE_LOG: Final = -1
+"""In the place of a parent: this topic is the log of a job's stages."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False, array_like=True, tag_field="fact"):
@@ -31,7 +33,7 @@ class TopicCreated(Fact, frozen=True, gc=False, tag=1):
     created_ms: int
     policies: Policies | None = None
     parent: int = 0
-    """The topic whose delay log this is; 0: it is a topic of its own."""
+    """The topic whose delay log this is; 0: it is a topic of its own; `STAGE_LOG`: stages of a job wait in it."""
 
 
 class TopicRemoved(Fact, frozen=True, gc=False, tag=2):
@@ -175,6 +177,43 @@ class TransactionCommitted(Fact, frozen=True, gc=False, tag=19):
     transaction_id: int
 
 
+class StageOpened(Fact, frozen=True, gc=False, tag=20):
+    """An attempt of a task began to write for a batch of the job whose log this is."""
+
+    topic_id: int
+    stage_id: int
+    batch: int
+    task: str
+    first: int
+    """Nothing of it is below this offset of the log."""
+
+
+class StagesDropped(Fact, frozen=True, gc=False, tag=21):
+    """These stages will never be published."""
+
+    topic_id: int
+    stages: list[int]
+
+
+class BatchDecided(Fact, frozen=True, gc=False, tag=22):
+    """These stages, which are in [first, end) of the job's log, are what the batch consists of, for ever."""
+
+    job: str
+    batch: int
+    stages: list[int]
+    first: int
+    end: int
+
+
+class BatchAdvanced(Fact, frozen=True, gc=False, tag=23):
+    """A decided batch is published below this offset of the job's log; only in the atomic record that did so."""
+
+    job: str
+    batch: int
+    next_offset: int
+    is_done: bool
+
+
 Event = (
     TopicCreated
     | TopicRemoved
@@ -195,6 +234,10 @@ Event = (
     | AttemptsCounted
     | DelayAdvanced
     | TransactionCommitted
+    | StageOpened
+    | StagesDropped
+    | BatchDecided
+    | BatchAdvanced
 )
 
 BARRIER: Final = RangesAcked(0, 0, [])

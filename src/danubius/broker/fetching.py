@@ -107,11 +107,17 @@ class FetchRequest:
             self._finish(error)
 
     def _answer(self, first: int, chunk: Chunk) -> None:
-        log = self._topic.log
+        topic, log = self._topic, self._topic.log
         following = chunk.end if chunk.buffers else first
         self._broker.count_delivered(max(0, following - first), chunk.size)
         self._finish(
-            Fetched(max(first, chunk.first), following, log.start_offset, log.end_offset),
+            Fetched(
+                max(first, chunk.first),
+                following,
+                log.start_offset,
+                log.end_offset,
+                topic.incarnation,
+            ),
             chunk.buffers,
         )
 

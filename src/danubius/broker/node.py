@@ -16,6 +16,7 @@ from danubius.broker.quota import Quotas
 from danubius.broker.rates import Rates
 from danubius.broker.recovery_topics import adopt_namespaces
 from danubius.broker.retention import TopicRetention
+from danubius.broker.staging import Staging
 from danubius.broker.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Node:
         self.expiry = ExpirySweep(broker, self.atomic)
         self.quotas = Quotas(broker, self.atomic)
         self.rates = Rates(broker)
+        self.staging = Staging(broker, self.atomic)
         self.transactions = Transactions(broker, self.atomic)
 
     def start(self) -> None:
@@ -49,3 +51,4 @@ class Node:
         self.quotas.start()
         self.rates.start()
         self.retention.start()
+        self.staging.start()

@@ -10,7 +10,8 @@ import msgspec
 
 from danubius.broker.appliers import apply_fact
 from danubius.broker.atomic import ATOMIC_RECORD, decode_atomic
-from danubius.broker.events import EVENT_RECORD, Event, ProducerStarted, decode_event
+from danubius.broker.events import EVENT_RECORD, STAGE_LOG, Event, ProducerStarted, decode_event
+from danubius.broker.recovery_stages import count_staged, restore_jobs
 from danubius.broker.recovery_subscriptions import restore_subscription
 from danubius.broker.recovery_topics import restore_spaces, restore_topic
 from danubius.broker.snapshot import BrokerSnapshot, TopicState, decode_snapshot
@@ -58,6 +59,7 @@ class Recovery:
         broker.ledgers.start()
         broker.next_id = snapshot.next_id
         restore_spaces(broker, snapshot)
+        restore_jobs(broker, snapshot.jobs)
         for state in snapshot.topics:
             self._restore(state)
         await self._replay(position)
@@ -162,6 +164,8 @@ class Recovery:
         sequencer.replay(producer, header.base_sequence, header.count)
         if header.flags & EXPIRES:
             topic.has_expiring = True
+        if topic.parent == STAGE_LOG:
+            count_staged(self._broker, header)
         first = header.base_offset
         topic.log.append(
             Entry(Offset(first), Offset(first + header.count), batch, header.last_time_us)

@@ -10,6 +10,7 @@ from danubius.broker import (
     session_consuming,
     session_delaying,
     session_producing,
+    session_staging,
     session_topics,
     session_transactions,
 )
@@ -91,6 +92,7 @@ _HANDLERS: Final[dict[type, Handler]] = {
     Goodbye: _goodbye,
     **session_topics.HANDLERS,
     **session_transactions.HANDLERS,
+    **session_staging.HANDLERS,
     **session_producing.HANDLERS,
     **session_delaying.HANDLERS,
     **session_consuming.HANDLERS,
@@ -98,6 +100,7 @@ _HANDLERS: Final[dict[type, Handler]] = {
 }
 _PAYLOAD_HANDLERS: Final[dict[type, PayloadHandler]] = {
     **session_transactions.PAYLOAD_HANDLERS,
+    **session_staging.PAYLOAD_HANDLERS,
     **session_producing.PAYLOAD_HANDLERS,
     **session_delaying.PAYLOAD_HANDLERS,
 }

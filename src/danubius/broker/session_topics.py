@@ -177,7 +177,8 @@ def _resolve_offset(session: SessionState, command: ResolveOffset, correlation_i
             return
         start = sum(topic.log.start_offset for topic in topics)
         end = sum(topic.log.end_offset for topic in topics)
-        session.peer.send(OffsetResolved(offset, start, end), correlation_id)
+        life = topics[0].incarnation if known is None else 0
+        session.peer.send(OffsetResolved(offset, start, end, life), correlation_id)
 
     _resolve_all(topics, position, session.later(correlation_id, resolved))
 

@@ -76,6 +76,29 @@ class PartitionedState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     created_ms: int
 
 
+class StageState(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One stage; what it holds is in the log of its job."""
+
+    stage_id: int
+    batch: int
+    task: str
+    first: int
+    batches: int
+    messages: int
+    bytes: int
+    targets: list[int]
+
+
+class JobState(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One job that stages; its log is a topic that names it."""
+
+    name: str
+    committed: int
+    stages: list[StageState] = []
+    decision: tuple[int, list[int], int, int] | None = None
+    """Batch, stages, and the part [next, end) of the log that is still to be published."""
+
+
 class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Everything that recovery needs beside the ledgers and the journal behind `position`."""
 
@@ -86,6 +109,7 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     partitioned: list[PartitionedState] = []
     committed: list[tuple[int, int]] = []
     """Ranges of the transactions that were committed."""
+    jobs: list[JobState] = []
 
 
 class CapturedSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -99,6 +123,7 @@ class CapturedSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     namespaces: list[NamespaceState]
     partitioned: list[PartitionedState]
     committed: list[tuple[int, int]]
+    jobs: list[JobState]
 
 
 _decoder: Final = msgspec.msgpack.Decoder(BrokerSnapshot)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_POLICIES: Final = Effective()
+_ID_BITS: Final = 20
+"""Of a topic's number, in its incarnation; the rest is the millisecond of its creation."""
 
 
 class TopicGate(Protocol):
@@ -129,6 +131,11 @@ class Topic:
     @property
     def is_reliable(self) -> bool:
         return self.spec.dispatch is Dispatch.RELIABLE
+
+    @property
+    def incarnation(self) -> int:
+        """Tells this topic from every other that has or had its name, on a broker that began anew as well."""
+        return self.created_ms << _ID_BITS | self.id & (1 << _ID_BITS) - 1
 
     @property
     def stored_bytes(self) -> int:

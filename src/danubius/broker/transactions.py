@@ -188,7 +188,7 @@ class Transactions:
                 f"the batch says producer {header.producer_id} epoch {header.producer_epoch}, but it was sent through "
                 f"the handle of producer {producer.id} epoch {producer.epoch}"
             )
-        _check_size(topic, header)
+        check_size(topic, header)
         self._check_room(header.length)
         staged = Staged(Append(topic, batch, header), topic.gate)
         wait_ns = 0
@@ -402,7 +402,8 @@ def _unreserve(reserved: dict[Subscription, list[Range]]) -> None:
         subscription.unreserve(ranges)
 
 
-def _check_size(topic: Topic, header: Header) -> None:
+def check_size(topic: Topic, header: Header) -> None:
+    """Refuse a message that is too large for its topic; one in a batch of many is for its consumers to judge."""
     limit = topic.policies.message_bytes_max
     size = header.length - HEADER_BYTES - _ONE_RECORD_BYTES
     if size > limit and header.count == 1:

@@ -31,6 +31,8 @@ _MODULES: Final = {
     "brokers": "danubius.cli.brokers",
     "bench": "danubius.cli.bench.command",
     "demo": "danubius.cli.demo",
+    "pipeline": "danubius.cli.pipeline",
+    "sql": "danubius.cli.sql",
 }
 
 

@@ -52,6 +52,7 @@ from danubius.client.partitions import (
 )
 from danubius.client.producer_lane import ProducerLane
 from danubius.client.reader_lane import ReaderLane
+from danubius.client.staging import abort_stages, commit_stages, open_stage
 from danubius.client.transaction import begin
 from danubius.errors import DanubiusError, InvalidArgument, TopicExists, UnsupportedVersion
 from danubius.model.subscription import SubscriptionType
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from danubius.client.core.address import BrokerAddress
     from danubius.client.producer import Producer
     from danubius.client.reader import Reader
+    from danubius.client.staging import Stage, StageReceipt
     from danubius.client.transaction import Transaction
     from danubius.model.ids import TopicName
     from danubius.model.policy import FailurePolicy
@@ -342,6 +344,26 @@ class Client:
         if not timeout_ms:
             raise InvalidArgument(f"timeout is {timeout!r}; a transaction needs time, such as 60")
         return Opening(lambda: begin(self._link, timeout_ms))
+
+    async def stage(self, job: str, batch: int, *, task: str | None = None) -> Stage:
+        """Begin to stage what one attempt of one task writes for a batch of a job. `task` None picks a name."""
+        return await open_stage(self._link, job, batch, task)
+
+    async def commit_stages(
+        self, job: str, batch: int, receipts: Sequence[StageReceipt], *, patience: float = 600.0
+    ) -> None:
+        """Publish what these stages hold, once: a batch that was committed, or a lower one, changes nothing.
+
+        Raises:
+            StageNotFound: one of them is not all there, and nothing was published: run its task again.
+        """
+        await commit_stages(self._link, job, batch, receipts, patience)
+
+    async def abort_stages(
+        self, job: str, batch: int, receipts: Sequence[StageReceipt] = ()
+    ) -> None:
+        """Drop these stages of a batch; without any, all of them."""
+        await abort_stages(self._link, job, batch, receipts)
 
     def _refuse_what_is_too_new(self, options: ConsumerOptions) -> None:
         if self._link.protocol_version >= FAILURE_VERSION:

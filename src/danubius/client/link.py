@@ -154,7 +154,7 @@ class Link:
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
-                    session = await self._wait_up()
+                    session = await self.wait_up()
                     try:
                         return await _ask(session, command, reply_type)
                     except BrokerUnavailable:
@@ -173,7 +173,8 @@ class Link:
                 ) from None
             raise DeadlineExceeded(f"{name} was not answered within {timeout_s:g} s") from None
 
-    async def _wait_up(self) -> Session:
+    async def wait_up(self) -> Session:
+        """The connection, as soon as there is one; raises why there will be none."""
         while self._session is None:
             if self._failure is not None:
                 raise fresh(self._failure)

@@ -10,6 +10,8 @@ from danubius.client.core.chunks import user_attributes
 from danubius.record.batch import RecordBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from danubius.client.core.acks import Range
 
 
@@ -34,7 +36,9 @@ class WholeBatch(RecordBatch):
     def attributes(self) -> list[dict[str, str]]:
         return [dict(self._attributes)]
 
-    def to_arrow(self, topic: str = "", partition: int = 0) -> Any:
+    def to_arrow(
+        self, topic: str = "", partition: int = 0, names: Sequence[str] | None = None
+    ) -> Any:
         from danubius.record.arrow import SCHEMA  # isort: skip  # first: it says how to install pyarrow
         import pyarrow as pa
 
@@ -42,4 +46,5 @@ class WholeBatch(RecordBatch):
         row = last.to_pylist()[0]
         row["payload"] = self._payload
         row["attributes"] = list(self._attributes.items())
-        return pa.RecordBatch.from_pylist([row], SCHEMA)
+        batch = pa.RecordBatch.from_pylist([row], SCHEMA)
+        return batch if names is None else batch.select(list(names))

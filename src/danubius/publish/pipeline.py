@@ -143,12 +143,16 @@ class PublishPipeline:
             raise InvalidBatch(
                 f"the batch says producer {header.producer_id}, but it was sent without one; write 0"
             )
+        self.publish_own(batch, header, answer)
+        return header
+
+    def publish_own(self, batch: memoryview, header: Header, answer: Answer) -> None:
+        """Store one batch that the broker made, or checked; its producer is 0. `answer` is called exactly once."""
         append = _Append(self, self.reserve(batch, header), answer)
         if self._journal is None:
             self.on_committed(append)
         else:
             self._journal.append(batch, append)
-        return header
 
     def reserve(self, batch: memoryview, header: Header) -> Entry:
         """Give a checked batch of the broker's own the next offsets; the caller appends it to the journal at once."""

@@ -46,6 +46,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """The columns of a topic as a DataFrame."""
+NAMES: Final[tuple[str, ...]] = tuple(SCHEMA.names)
 
 
 class ValuesColumn(NamedTuple):
@@ -72,25 +73,54 @@ class Place(NamedTuple):
     offsets: Sequence[int]
 
 
-def to_arrow(header: Header, body: memoryview, columns: Columns, place: Place) -> Any:
-    """One Arrow record batch with the columns of `SCHEMA`."""
-    count = header.count
+def to_arrow(
+    header: Header,
+    body: memoryview,
+    columns: Columns,
+    place: Place,
+    names: Sequence[str] = NAMES,
+) -> Any:
+    """One Arrow record batch with the columns of `SCHEMA`, or only those of these names, in their order."""
     buffer = pa.py_buffer(body)
     if buffer.address % 8:
         buffer = pa.py_buffer(bytes(body))
-    arrays = [
-        pa.repeat(pa.scalar(place.topic, pa.string()), count),
-        pa.repeat(pa.scalar(place.partition, pa.int32()), count),
-        _offsets(place.offsets),
-        _times(buffer, header, columns.times_at),
-        _keys(buffer, count, columns),
-        _values(buffer, columns.payload, pa.binary()),
-        _attributes(buffer, count, columns),
-        pa.repeat(pa.scalar(f"{header.producer_id:016x}", pa.string()), count),
-        pa.repeat(pa.scalar(header.schema_id, pa.int64()), count),
-        pa.repeat(pa.scalar(header.schema_version, pa.int32()), count),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    arrays = [_column(name, header, buffer, columns, place) for name in names]
+    schema = SCHEMA if names is NAMES else pa.schema([SCHEMA.field(name) for name in names])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _column(name: str, header: Header, buffer: Any, columns: Columns, place: Place) -> Any:
+    count = header.count
+    match name:
+        case "payload":
+            return _values(buffer, columns.payload, pa.binary())
+        case "offset":
+            return _offsets(place.offsets)
+        case "publish_time":
+            return _times(buffer, header, columns.times_at)
+        case "key":
+            return _keys(buffer, count, columns)
+        case "attributes":
+            return _attributes(buffer, count, columns)
+        case _:
+            return pa.repeat(_constant(name, header, place), count)
+
+
+def _constant(name: str, header: Header, place: Place) -> Any:
+    """What all records of a batch have in common."""
+    match name:
+        case "topic":
+            return pa.scalar(place.topic, pa.string())
+        case "partition":
+            return pa.scalar(place.partition, pa.int32())
+        case "producer":
+            return pa.scalar(f"{header.producer_id:016x}", pa.string())
+        case "schema_id":
+            return pa.scalar(header.schema_id, pa.int64())
+        case "schema_version":
+            return pa.scalar(header.schema_version, pa.int32())
+        case _:
+            raise InvalidArgument(f"a topic has no column {name!r}; it has {', '.join(NAMES)}")
 
 
 def values_column(name: str, column: Any) -> ValuesColumn:

@@ -301,16 +301,20 @@ class RecordBatch:
         rows = Rows(indexes, self._payloads, self._key_values)
         return self._cut(cut_rows(self.header, self.body, self.columns, rows))
 
-    def to_arrow(self, topic: str = "", partition: int = 0) -> Any:  # pyarrow comes without types
-        """A `pyarrow.RecordBatch` with the columns of a topic's DataFrame.
+    def to_arrow(
+        self, topic: str = "", partition: int = 0, names: Sequence[str] | None = None
+    ) -> Any:  # pyarrow comes without types
+        """A `pyarrow.RecordBatch` with the columns of a topic's DataFrame, or only those of these names.
 
         Payload, key, publish time and attributes stay where they are: nothing is copied or parsed,
         only validated.
         """
-        from danubius.record.arrow import Place, to_arrow
+        from danubius.record.arrow import NAMES, Place, to_arrow
 
         place = Place(topic, partition, self.offsets())
-        return to_arrow(self.header, self.body, self.columns, place)
+        return to_arrow(
+            self.header, self.body, self.columns, place, NAMES if names is None else names
+        )
 
     @property
     def body(self) -> memoryview:

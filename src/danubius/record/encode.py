@@ -379,12 +379,16 @@ def _add_packed(rest: list[bytes], column: ValuesColumn) -> None:
 
 def _add_key_column(rest: list[bytes], column: ValuesColumn, count: int) -> int:
     ends = struct.unpack(f"<{count + 1}i", column.offsets)
-    keys: list[bytes | None] = [column.data[first:end] for first, end in itertools.pairwise(ends)]
-    if column.validity is not None:
-        # Arrow allows bytes under a null; a record batch has none there.
-        bits = column.validity
-        keys = [key if bits >> index & 1 else None for index, key in enumerate(keys)]
-    return _add_keys(rest, keys, count)
+    keys = [column.data[first:end] for first, end in itertools.pairwise(ends)]
+    if column.validity is None:
+        hashes = pack_key_hashes(keys)
+        _add_packed(rest, column)
+        rest += (hashes, padding(len(hashes)))
+        return KEYS
+    # Arrow allows bytes under a null; a record batch has none there.
+    bits = column.validity
+    present = [key if bits >> index & 1 else None for index, key in enumerate(keys)]
+    return _add_keys(rest, present, count)
 
 
 def _add_map_column(rest: list[bytes], column: MapColumn | list[dict[str, str]], count: int) -> int:

@@ -35,7 +35,14 @@ HELLO_FRAME_BYTES_MAX: Final = 16 * 1024
 """What a peer may make us hold before the handshake is over."""
 
 PAYLOAD_OPCODES: Final = frozenset(
-    {Opcode.PRODUCE, Opcode.DELIVER, Opcode.FETCHED, Opcode.STAGE, Opcode.SCHEDULE}
+    {
+        Opcode.PRODUCE,
+        Opcode.DELIVER,
+        Opcode.FETCHED,
+        Opcode.STAGE,
+        Opcode.SCHEDULE,
+        Opcode.UPLOAD,
+    }
 )
 """The commands that record batches may follow."""
 

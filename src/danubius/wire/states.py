@@ -65,6 +65,10 @@ _REQUESTS: Final = _EITHER | {
     Opcode.STAGE_ACK,
     Opcode.COMMIT_TRANSACTION,
     Opcode.ABORT_TRANSACTION,
+    Opcode.OPEN_STAGE,
+    Opcode.UPLOAD,
+    Opcode.COMMIT_STAGES,
+    Opcode.ABORT_STAGES,
 }
 
 _ANSWERS: Final = _EITHER | {
@@ -85,6 +89,7 @@ _ANSWERS: Final = _EITHER | {
     Opcode.CONSUMER_ACTIVE,
     Opcode.FETCHED,
     Opcode.TRANSACTION_BEGUN,
+    Opcode.STAGE_OPENED,
 }
 
 _REFUSALS: Final = frozenset({Opcode.ERROR, Opcode.GOODBYE})

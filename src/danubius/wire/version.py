@@ -42,6 +42,11 @@ COMMANDS_SINCE: Final[Mapping[Opcode, int]] = {
     Opcode.TRANSACTION_BEGUN: 2,
     Opcode.COMMIT_TRANSACTION: 2,
     Opcode.ABORT_TRANSACTION: 2,
+    Opcode.OPEN_STAGE: 2,
+    Opcode.STAGE_OPENED: 2,
+    Opcode.UPLOAD: 2,
+    Opcode.COMMIT_STAGES: 2,
+    Opcode.ABORT_STAGES: 2,
 }
 """The version that brought a command; all others are of version 1."""
 
@@ -67,8 +72,8 @@ FIELDS_SINCE: Final[Mapping[type[AnyCommand], tuple[NewField, ...]]] = {
 }
 """What must be left alone in a command to an older peer.
 
-Appended fields that only add to it (`Lookup.watch`, `Located.partitions`, `Nack.reason`, `Error.wait_ms`) are not
-here: an older peer may pass over them.
+Appended fields that only add to it (`Lookup.watch`, `Located.partitions`, `Nack.reason`, `Error.wait_ms`,
+`incarnation`) are not here: an older peer may pass over them.
 """
 
 

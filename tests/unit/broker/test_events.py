@@ -36,6 +36,10 @@ FACTS: dict[int, Event] = {
     17: events.AttemptsCounted(7, 9, [(1, 3, 2)]),
     18: events.DelayAdvanced(7, 1000, 6),
     19: events.TransactionCommitted(2**41 + 5),
+    20: events.StageOpened(7, 11, 3, "task-1", 40),
+    21: events.StagesDropped(7, [11, 12]),
+    22: events.BatchDecided("query", 3, [11], 40, 44),
+    23: events.BatchAdvanced("query", 3, 44, is_done=True),
 }
 OLD: dict[int, list[Any]] = {
     1: [1, 7, "/default/t", {}, 5],

@@ -60,7 +60,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["consume", "/default/x", "-s", "no/slash"],
         ["topics", "create", "x"],
         ["topics", "create", "/default/x", "--retention-age", "long"],
-        ["demo", "--count", "1"],
+        ["demo", "--engine", "--count", "1"],
         ["topics", "list", "--url", "nonsense"],
         ["topics", "list", "--url", "http://127.0.0.1:6651"],
         ["topics", "list", "--url", "danube://a..b"],

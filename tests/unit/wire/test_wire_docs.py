@@ -53,7 +53,7 @@ def test_page_lists_every_command_with_its_fields_and_senders() -> None:
 
 
 def test_page_says_which_commands_carry_batches() -> None:
-    written = {int(opcode) for opcode, _, _, fields, _ in rows("Commands") if "batch" in fields}
+    written = {int(opcode) for opcode, _, _, fields, _ in rows("Commands") if "+ " in fields}
 
     assert written == PAYLOAD_OPCODES
 

@@ -22,6 +22,7 @@ from danubius.model.subscription import AtEarliest, AtOffset, AtTime, Subscripti
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.wire.codec import COMMANDS, decode_command, encode_command
 from danubius.wire.commands import (
+    AbortStages,
     AbortTransaction,
     Access,
     Ack,
@@ -30,6 +31,7 @@ from danubius.wire.commands import (
     BeginTransaction,
     CloseConsumer,
     CloseProducer,
+    CommitStages,
     CommitTransaction,
     ConsumerActive,
     ConsumerClosed,
@@ -50,6 +52,7 @@ from danubius.wire.commands import (
     Nack,
     OffsetResolved,
     OpenProducer,
+    OpenStage,
     Ping,
     Pong,
     Produce,
@@ -60,6 +63,7 @@ from danubius.wire.commands import (
     Schedule,
     Stage,
     StageAck,
+    StageOpened,
     Subscribe,
     Subscribed,
     SubscriptionSummary,
@@ -68,6 +72,7 @@ from danubius.wire.commands import (
     TopicsListed,
     TopicSummary,
     TransactionBegun,
+    Upload,
     Welcome,
 )
 from danubius.wire.connection import Connection
@@ -166,8 +171,17 @@ NEW_COMMANDS: dict[Role, list[AnyCommand]] = {
         BeginTransaction(1000),
         CommitTransaction(1),
         AbortTransaction(1),
+        OpenStage("job", 0, "task"),
+        Upload(1, 0, "/d/t"),
+        CommitStages("job", 0, []),
+        AbortStages("job", 0, []),
     ],
-    Role.BROKER: [TopicChanged("/d/t", 4), Administered(RAW), TransactionBegun(1)],
+    Role.BROKER: [
+        TopicChanged("/d/t", 4),
+        Administered(RAW),
+        TransactionBegun(1),
+        StageOpened(1, 0),
+    ],
 }
 SUBSCRIBE = Subscribe("/d/t", "s", SubscriptionType.KEY_SHARED, "c")
 OPEN = OpenProducer("/d/t", "p", SPEC)

@@ -34,6 +34,13 @@ from danubius.wire.commands.producing import (
     ProducerOpened,
     Schedule,
 )
+from danubius.wire.commands.staging import (
+    AbortStages,
+    CommitStages,
+    OpenStage,
+    StageOpened,
+    Upload,
+)
 from danubius.wire.commands.topics import (
     CreateTopic,
     DeleteTopic,
@@ -67,11 +74,13 @@ AnyCommand = (
     | Subscribe | Subscribed | Flow | Deliver | Ack | Nack | CloseConsumer | ConsumerClosed | ConsumerActive
     | Fetch | Fetched
     | BeginTransaction | TransactionBegun | Stage | StageAck | CommitTransaction | AbortTransaction
+    | OpenStage | StageOpened | Upload | CommitStages | AbortStages
 )  # fmt: skip
 """One of the commands, for annotations and for the table of `wire/codec.py`."""
 
 __all__ = [
     "RANGES_MAX",
+    "AbortStages",
     "AbortTransaction",
     "Access",
     "Ack",
@@ -82,6 +91,7 @@ __all__ = [
     "CloseConsumer",
     "CloseProducer",
     "Command",
+    "CommitStages",
     "CommitTransaction",
     "ConsumerActive",
     "ConsumerClosed",
@@ -105,6 +115,7 @@ __all__ = [
     "OffsetResolved",
     "Opcode",
     "OpenProducer",
+    "OpenStage",
     "Ping",
     "Pong",
     "Produce",
@@ -116,6 +127,7 @@ __all__ = [
     "Schedule",
     "Stage",
     "StageAck",
+    "StageOpened",
     "Subscribe",
     "Subscribed",
     "SubscriptionSummary",
@@ -125,5 +137,6 @@ __all__ = [
     "TopicsListed",
     "TransactionBegun",
     "Unsigned",
+    "Upload",
     "Welcome",
 ]  # fmt: skip

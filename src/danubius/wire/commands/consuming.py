@@ -126,3 +126,5 @@ class Fetched(Command, frozen=True):
     next: Count
     start_offset: Count
     end_offset: Count
+    incarnation: Count = 0
+    """See OffsetResolved."""

@@ -58,6 +58,11 @@ class Opcode(enum.IntEnum):
     TRANSACTION_BEGUN = 73
     COMMIT_TRANSACTION = 74
     ABORT_TRANSACTION = 75
+    OPEN_STAGE = 80
+    STAGE_OPENED = 81
+    UPLOAD = 82
+    COMMIT_STAGES = 83
+    ABORT_STAGES = 84
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, array_like=True):

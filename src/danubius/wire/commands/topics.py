@@ -66,6 +66,8 @@ class TopicSummary(msgspec.Struct, frozen=True, gc=False, array_like=True):
     stored_bytes: Count
     producers: Count
     subscriptions: Count
+    incarnation: Count = 0
+    """See OffsetResolved; 0 for a partitioned topic as a whole."""
 
 
 class TopicsListed(Command, frozen=True):
@@ -124,6 +126,8 @@ class OffsetResolved(Command, frozen=True):
     offset: Count
     start_offset: Count
     end_offset: Count
+    incarnation: Count = 0
+    """Another number for every topic that ever had this name, so that one made anew is seen; 0: not said."""
 
 
 class TopicChanged(Command, frozen=True):

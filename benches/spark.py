@@ -1,0 +1,371 @@
+"""Topics read and written by Spark: against Parquet, against rows one by one, streaming, micro-batches, latency.
+
+    make bench-spark                    # writes docs/benchmarks.md
+    make bench-spark BENCH_ARGS=--quick # a trial: small counts, and nothing is written
+
+Everything runs on this machine: a broker process, a local Spark. Runs of a group alternate, the best of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from spark_report import Figure, keep, rate, share, show
+
+import danubius
+from danubius.record.scan import iter_batches
+from danubius.spark import session
+from danubius.spark.batch_reader import plan_batch
+from danubius.spark.fetching import client_of
+from danubius.spark.options import read_options
+from danubius.spark.tasks import RangePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_READY: Final = re.compile(r"danubius ready: (danube://\S+)")
+_CHUNK: Final = 50_000
+_ROWS_ONE_BY_ONE: Final = 500_000
+"""So many are enough to see how slow it is."""
+_DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+_SINK_BAR: Final = 500_000
+_MICRO_BAR_MS: Final = 100
+
+
+class RowReader(DataSourceReader):
+    """What the same source costs if it makes a tuple of every record."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = read_options(options, "batch")
+
+    def partitions(self) -> list[Any]:
+        return [RangePartition(range_) for range_ in plan_batch(self._options)]
+
+    def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
+        range_ = partition.range
+        client = client_of(self._options.url, self._options.patience, is_known=True)
+        for payload in client.fetch(range_.name, range_.begin, range_.end, 4 << 20):
+            for batch in iter_batches(payload):
+                columns = zip(batch.offsets(), batch.keys(), batch.payloads(), strict=True)
+                for offset, key, value in columns:
+                    if range_.begin <= offset < range_.end:
+                        yield (range_.topic, range_.partition, offset, key, value)
+
+
+class RowSource(DataSource):
+    """`danube_rows`, for comparison only."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "danube_rows"
+
+    def schema(self) -> str:
+        return "topic STRING, partition INT, offset BIGINT, key BINARY, payload BINARY"
+
+    def reader(self, schema: Any) -> RowReader:  # noqa: ARG002  # Spark passes it
+        return RowReader(dict(self.options))
+
+
+class Broker:
+    """A broker process on a directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "danubius",
+            "standalone",
+            "--port",
+            "0",
+            "--http-port",
+            "0",
+        ]
+        self._process = subprocess.Popen(
+            [*command, "--data-dir", str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := _READY.search(line):
+                self.url = found[1]
+                return
+        raise SystemExit("the broker did not start")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+
+def publish(url: str, topic: str, count: int, size: int) -> None:
+    """Random payloads, so that Parquet cannot save itself the reading."""
+
+    async def run() -> None:
+        async with (
+            danubius.connect(url) as client,
+            client.producer(topic, durability="written") as producer,
+        ):
+            for first in range(0, count, _CHUNK):
+                number = min(_CHUNK, count - first)
+                data = os.urandom(number * size)
+                await producer.send_many(
+                    [data[at : at + size] for at in range(0, number * size, size)]
+                )
+
+    asyncio.run(run())
+
+
+def seconds(action: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def best_of(rounds: int, **actions: Callable[[], None]) -> dict[str, float]:
+    """The best of each, in runs that alternate."""
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(rounds):
+        for name, action in actions.items():
+            taken[name].append(seconds(action))
+    return {name: min(times) for name, times in taken.items()}
+
+
+class Group:
+    """A topic and the same rows as Parquet: who reads them how fast."""
+
+    def __init__(self, spark: SparkSession, url: str, count: int, size: int, work: Path) -> None:
+        self.spark = spark
+        self.url = url
+        self.count = count
+        self.size = size
+        self.work = work
+        self.topic = f"/default/rows-{size}"
+        self.folder = str(work / f"rows-{size}.parquet")
+        self.batch_ms: list[int] = []
+        self.copies = 0
+
+    def fill(self) -> None:
+        taken = seconds(lambda: publish(self.url, self.topic, self.count, self.size))
+        print(f"\n{self.count:,} x {self.size} B (published in {taken:.1f} s)", flush=True)
+        self.read().write.mode("overwrite").parquet(self.folder)
+
+    def read(self, format_: str = "danube", **options: Any) -> DataFrame:
+        reader = self.spark.read.format(format_)
+        return reader.options(url=self.url, topic=self.topic, **options).load()
+
+    def parquet(self) -> None:
+        noop(self.spark.read.parquet(self.folder))
+
+    def batch(self) -> None:
+        noop(self.read())
+
+    def payload(self) -> None:
+        noop(self.read(columns="payload"))
+
+    def rows(self) -> None:
+        some = min(self.count, _ROWS_ONE_BY_ONE)
+        noop(self.read("danube_rows", endingOffsets=f'{{"{self.topic}": {{"0": {some}}}}}'))
+
+    def stream(self) -> None:
+        frame = self._follow()
+        self.batch_ms.append(self._run(frame.writeStream.format("noop")))
+
+    def sink(self) -> None:
+        """From Parquet, which is the fastest source there is."""
+        writer = self.spark.read.parquet(self.folder).select("payload").write.format("danube")
+        writer.mode("append").options(url=self.url, topic=self._copy()).save()
+
+    def copy(self) -> None:
+        frame = self._follow(columns="key,payload", maxOffsetsPerTrigger=1_000_000)
+        self._run(frame.writeStream.format("danube").options(url=self.url, topic=self._copy()))
+
+    def _copy(self) -> str:
+        self.copies += 1
+        return f"/default/copy-{self.size}-{self.copies}"
+
+    def _follow(self, **options: Any) -> DataFrame:
+        reader = self.spark.readStream.format("danube").options(startingOffsets="earliest")
+        return reader.options(url=self.url, topic=self.topic, **options).load()
+
+    def _run(self, writer: Any) -> int:
+        """Everything that is there, once; the milliseconds that its batches took."""
+        with tempfile.TemporaryDirectory(dir=self.work) as checkpoint:
+            ready = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            query = ready.start()
+            query.awaitTermination()
+        return sum(progress["batchDuration"] for progress in query.recentProgress)
+
+
+def reading(group: Group, rounds: int) -> list[Figure]:
+    times = best_of(
+        rounds,
+        parquet=group.parquet,
+        batch=group.batch,
+        payload=group.payload,
+        stream=group.stream,
+    )
+    size, label = group.size, f"{group.size} B"
+    rates = {name: group.count / taken for name, taken in times.items()}
+    steady = group.count / min(group.batch_ms) * 1000
+    rows = min(group.count, _ROWS_ONE_BY_ONE) / best_of(2, rows=group.rows)["rows"]
+    base, batch = rates["parquet"], rates["batch"]
+    is_small = size == 100
+    by_row = Figure(
+        f"batch read, a tuple for each row, {label}",
+        rate(rows, size),
+        f"batch read is {batch / rows:.1f} x",
+        "4 x" if is_small else "-",
+        batch / rows >= 4 if is_small else None,
+    )
+    stream = rates["stream"]
+    return [
+        Figure(f"spark.read.parquet, {label}", rate(base, size)),
+        share(f"batch read, all columns, {label}", rate(batch, size), "Parquet", batch / base, 0.7),
+        share(
+            f"batch read, payload only, {label}",
+            rate(rates["payload"], size),
+            "Parquet",
+            rates["payload"] / base,
+            None,
+        ),
+        by_row,
+        share(
+            f"streaming, availableNow, {label}",
+            rate(stream, size),
+            "the batch read",
+            stream / batch,
+            0.6,
+        ),
+        share(
+            f"streaming, without starting the query, {label}",
+            rate(steady, size),
+            "the batch read",
+            steady / batch,
+            None,
+        ),
+    ]
+
+
+def writing(group: Group, rounds: int) -> list[Figure]:
+    times = best_of(rounds, sink=group.sink, copy=group.copy)
+    size, label = group.size, f"{group.size} B"
+    rates = {name: group.count / taken for name, taken in times.items()}
+    sink = rates["sink"]
+    is_small = size == 100
+    return [
+        Figure(
+            f"sink, batch, from Parquet, {label}",
+            rate(sink, size),
+            f"{sink / _SINK_BAR:.0%} of the bar" if is_small else "-",
+            f"{_SINK_BAR:,} rows/s" if is_small else "-",
+            sink >= _SINK_BAR if is_small else None,
+        ),
+        Figure(f"topic to topic, streaming, exactly once, {label}", rate(rates["copy"], size)),
+    ]
+
+
+def timing(url: str) -> list[Figure]:
+    """Each in a process of its own: settings of a JVM cannot be changed."""
+
+    def run(kind: str) -> dict[str, float]:
+        file = Path(__file__).with_name("spark_latency.py")
+        command = [sys.executable, str(file), kind, url]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    plain, tuned, through = run("micro-plain"), run("micro-tuned"), run("latency")
+    return [
+        Figure("micro-batch, Spark's defaults", f"median {plain['median']:.0f} ms"),
+        Figure(
+            "micro-batch, danubius.spark.session()",
+            f"median {tuned['median']:.0f} ms",
+            f"{plain['median'] / tuned['median']:.1f} x as quick",
+            f"{_MICRO_BAR_MS} ms",
+            tuned["median"] < _MICRO_BAR_MS,
+        ),
+        Figure(
+            "latency, source to map to sink, 1,000 messages/s",
+            f"p50 {through['p50']:.0f} ms, p99 {through['p99']:.0f} ms",
+        ),
+    ]
+
+
+def measure(arguments: argparse.Namespace, work: Path) -> list[Figure]:
+    figures: list[Figure] = []
+
+    def add(found: list[Figure]) -> None:
+        for figure in found:
+            show(figure)
+        figures.extend(found)
+
+    broker = Broker(work / "broker")
+    try:
+        spark = session("bench", master="local[2]")
+        spark.dataSource.register(RowSource)
+        for count, size in ((arguments.rows, 100), (arguments.large, 1024)):
+            if count:
+                group = Group(spark, broker.url, count, size, work)
+                group.fill()
+                if "read" in arguments.only:
+                    add(reading(group, arguments.rounds))
+                if "write" in arguments.only:
+                    add(writing(group, arguments.rounds))
+        spark.stop()
+        if "time" in arguments.only:
+            print(
+                "\na micro-batch of 4 messages in two tasks; one message through a query",
+                flush=True,
+            )
+            add(timing(broker.url))
+    finally:
+        broker.stop()
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="records of 100 B")
+    parser.add_argument("--large", type=int, default=1_000_000, help="records of 1 KB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="read,write,time", help="parts of these, with commas")
+    parser.add_argument("--quick", action="store_true", help="small counts, nothing is kept")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rows, arguments.large, arguments.rounds = 500_000, 100_000, 2
+    work = Path(tempfile.mkdtemp(prefix="danubius-bench-spark-"))
+    try:
+        figures = measure(arguments, work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    if not arguments.quick and arguments.only == parser.get_default("only"):
+        given = shlex.join(sys.argv[1:])
+        keep(
+            _DOCUMENT,
+            figures,
+            f"make bench-spark BENCH_ARGS='{given}'" if given else "make bench-spark",
+        )
+        print(f"\nwritten to {_DOCUMENT.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The decisions of a running pipeline, without threads, clocks or Spark."""

@@ -1,0 +1,358 @@
+# pyright: reportUnknownMemberType=false
+# (of createDataFrame, whose types speak of pyarrow, which has none)
+"""A pipeline under way: the shell around `core.supervision`, in one thread but for batch writes.
+
+It asks Spark twice a second what its queries did, tells the core, and obeys. Invariant: every streaming query it
+started has been stopped when `run` returns, and the status file says how it ended.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from danubius.client.core.address import parse_url
+from danubius.errors import InvalidArgument
+from danubius.pipeline import status as statuses
+from danubius.pipeline.building import frame_of, reason_of, start_stream, write_batch
+from danubius.pipeline.core.supervision import Done, GaveUp, Retry, Start, Stop, Supervision
+from danubius.pipeline.functions import own_files
+from danubius.pipeline.graph import needs
+from danubius.pipeline.progress import Figures, Json, advance, is_batch
+from danubius.pipeline.status import QueryStatus, Status
+from danubius.pipeline.tables import TableDataSource
+from danubius.spark.sessions import session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from danubius.pipeline.core.supervision import Effect
+    from danubius.pipeline.spec import Pipeline, Sink
+
+POLL_S: Final = 0.5
+STOP_GRACE_S: Final = 10.0
+"""How long a query that is told to stop may take to end its batch; then it is interrupted, which loses nothing."""
+BROKER_WAIT_S: Final = 5.0
+_SETTINGS: Final = {
+    # State that transformWithState needs, and that does not live in the JVM's heap.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class How(NamedTuple):
+    """What the command line says about a run."""
+
+    is_once: bool = False
+    master: str | None = None
+    remote: str | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+
+
+@dataclass
+class Running:
+    """One streaming query as Spark has it."""
+
+    query: StreamingQuery
+    batch: int = -1
+    """The newest batch that was counted."""
+    stop_by: float | None = None
+    stop_after: int = -1
+
+
+@dataclass
+class Run:
+    """One run of one pipeline."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    how: How
+    tell: Callable[[str], None]
+    watch: Callable[[Status], None]
+    metrics_port: int | None = None
+    _streams: dict[str, Running] = field(default_factory=dict[str, Running])
+    _ended: queue.SimpleQueue[tuple[str, str | None]] = field(
+        default_factory=queue.SimpleQueue[tuple[str, str | None]]
+    )
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _is_asked_to_stop: bool = False
+    _outcome: bool | None = None
+    _started: str = field(default_factory=lambda: _now())
+
+    def __post_init__(self) -> None:
+        waits = needs(self.pipeline, is_once=self.how.is_once)
+        self._supervision = Supervision.of(self.pipeline.restart, waits)
+        self._figures = dict.fromkeys(self.pipeline.sinks, Figures())
+
+    def ask_to_stop(self) -> None:
+        """From a signal handler or another thread; what runs ends its batch."""
+        self._is_asked_to_stop = True
+        self._wake.set()
+
+    def loop(self, folder: Path | None) -> bool:
+        """Until all queries ended or were stopped; whether none had to be given up."""
+        while self._outcome is None:
+            if self._is_asked_to_stop and not self._supervision.is_stopping:
+                self.tell("stopping: every query ends its batch")
+                self._obey(self._supervision.stop())
+            self._obey(self._supervision.tick(_clock_ms()))
+            self._hear_batches()
+            for name in list(self._streams):
+                self._look_at(name, self._streams[name])
+            current = self.status()
+            if folder is not None:
+                statuses.write(folder, current)
+            self.watch(current)
+            if self._outcome is None:
+                self._wake.wait(POLL_S)
+                self._wake.clear()
+        return self._outcome
+
+    def close(self) -> None:
+        """After an error of our own: leave no query behind."""
+        for running in self._streams.values():
+            running.query.stop()
+
+    def status(self) -> Status:
+        supervision = self._supervision
+        state = "stopping" if supervision.is_stopping else "running"
+        if self._outcome is not None:
+            state = "finished" if self._outcome else "failed"
+        return Status(
+            self.pipeline.name, self.pipeline.file, os.getpid(), state, self._started, _now(), self.metrics_port,
+            {
+                name: QueryStatus(query.state.value, query.restarts, query.reason, self._figures[name])
+                for name, query in supervision.queries.items()
+            },
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ effects
+
+    def _obey(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Start(name):
+                    self._start(self.pipeline.sinks[name])
+                case Stop(name):
+                    self._stop(name)
+                case Retry(name, delay_ms, attempt, reason):
+                    most = self.pipeline.restart.attempts_max
+                    self.tell(
+                        f"{name} failed ({attempt} of {most}), again in {delay_ms / 1000:g} s: {reason}"
+                    )
+                case GaveUp(name, attempts, reason):
+                    self.tell(f"{name} failed {attempts} times and is given up: {reason}")
+                case Done(is_success):
+                    self._outcome = is_success
+
+    def _start(self, sink: Sink) -> None:
+        try:
+            frame = frame_of(self.spark, self.pipeline, sink)
+            if self.pipeline.is_stream(sink):
+                query = start_stream(frame, self.pipeline, sink, is_once=self.how.is_once)
+                self._streams[sink.name] = Running(query)
+            else:
+                threading.Thread(target=self._write_batch, args=(sink, frame), daemon=True).start()
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises is this query's failure
+            self._obey(self._supervision.failed(sink.name, reason_of(error), _clock_ms()))
+            return
+        self.tell(f"{sink.name} started")
+        self._obey(self._supervision.started(sink.name))
+
+    def _write_batch(self, sink: Sink, frame: Any) -> None:
+        reason: str | None = None
+        try:
+            # Spark finds sources written in Python by the session of the thread, and this makes it that of this one.
+            self.spark.createDataFrame([], "nothing INT")
+            write_batch(frame, self.pipeline, sink)
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises is this query's failure
+            reason = reason_of(error)
+        self._ended.put((sink.name, reason))
+        self._wake.set()
+
+    def _stop(self, name: str) -> None:
+        running = self._streams.get(name)
+        if running is not None:
+            running.stop_by = time.monotonic() + STOP_GRACE_S
+            running.stop_after = running.batch
+
+    # ------------------------------------------------------------ events
+
+    def _hear_batches(self) -> None:
+        while not self._ended.empty():
+            name, reason = self._ended.get()
+            if reason is None:
+                self.tell(f"{name} finished")
+                self._obey(self._supervision.finished(name))
+            else:
+                self._obey(self._supervision.failed(name, reason, _clock_ms()))
+
+    def _look_at(self, name: str, running: Running) -> None:
+        is_active = running.query.isActive
+        for report in _reports(running):
+            self._figures[name] = advance(self._figures[name], report)
+            if is_batch(report):
+                running.batch = int(report["batchId"])
+                self._obey(self._supervision.progressed(name))
+        if not is_active:
+            del self._streams[name]
+            self._end(name, running)
+        elif running.stop_by is not None and self._may_stop(running, running.stop_by):
+            running.query.stop()
+            del self._streams[name]
+            self._end(name, running)
+
+    @staticmethod
+    def _may_stop(running: Running, stop_by: float) -> bool:
+        if running.batch > running.stop_after or time.monotonic() > stop_by:
+            return True
+        return not running.query.status["isTriggerActive"]
+
+    def _end(self, name: str, running: Running) -> None:
+        error = running.query.exception()
+        if error is not None and running.stop_by is None:
+            self._obey(self._supervision.failed(name, reason_of(error), _clock_ms()))
+            return
+        figures = self._figures[name]
+        self.tell(f"{name} ended: {figures.rows_in:,} rows in, {figures.rows_out:,} out")
+        self._obey(self._supervision.finished(name))
+
+
+def run(
+    pipeline: Pipeline, how: How, tell: Callable[[str], None], watch: Callable[[Status], None]
+) -> bool:
+    """Start Spark, run the pipeline until it ends or a signal asks for it; whether all went well."""
+    if any(source.topics for source in pipeline.sources.values()):
+        _find_broker(pipeline.url)
+    folder = statuses.folder_of(pipeline.checkpoint)
+    lock = None if folder is None else statuses.hold(folder)
+    try:
+        settings = _SETTINGS | pipeline.spark
+        spark = session(
+            f"danubius-{pipeline.name}", master=how.master, remote=how.remote, config=settings
+        )
+        try:
+            return run_on(spark, pipeline, how, tell, watch)
+        finally:
+            spark.stop()
+    finally:
+        if lock is not None:
+            lock.close()
+
+
+def run_on(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    how: How,
+    tell: Callable[[str], None],
+    watch: Callable[[Status], None],
+) -> bool:
+    """Run the pipeline on a session that is there; its owner sees to settings and to one run a checkpoint."""
+    folder = statuses.folder_of(pipeline.checkpoint)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    _prepare(spark, pipeline, how)
+    under_way = Run(spark, pipeline, how, tell, watch)
+    for name, waits in needs(pipeline, is_once=how.is_once).items():
+        if not waits:  # what Spark finds wrong in the file is told before anything runs
+            frame_of(spark, pipeline, pipeline.sinks[name])
+    if how.metrics_port is not None:
+        from danubius.pipeline.metrics import (
+            serve,
+        )  # needs a package that a run without metrics does not
+
+        under_way.metrics_port = serve(under_way.status, how.metrics_host, how.metrics_port)
+        tell(f"metrics at http://{how.metrics_host}:{under_way.metrics_port}/metrics")
+    with _signals(under_way.ask_to_stop):
+        try:
+            return under_way.loop(folder)
+        finally:
+            under_way.close()
+
+
+def _prepare(spark: SparkSession, pipeline: Pipeline, how: How) -> None:
+    from danubius.spark.source import DanubeDataSource
+
+    spark.dataSource.register(TableDataSource)
+    spark.dataSource.register(DanubeDataSource)
+    files = own_files(pipeline)
+    if how.remote is not None and files:
+        spark.addArtifacts(*files, pyfile=True)
+    elif how.master is not None and not how.master.startswith("local"):
+        for file in files:
+            spark.sparkContext.addPyFile(file)
+
+
+def _find_broker(url: str) -> None:
+    """Spark takes seconds to start and pages to say that a connection was refused."""
+    address = parse_url(url)
+    try:
+        socket.create_connection((address.host, address.port), BROKER_WAIT_S).close()
+    except OSError as error:
+        raise InvalidArgument(
+            f"there is no broker at {url} ({error.strerror or error}):"
+            " start one with `danubius standalone`, or give another --url"
+        ) from error
+
+
+def _reports(running: Running) -> Iterator[Json]:
+    """What Spark reported since the last look, each batch once."""
+    newest = _decode(running.query.lastProgress)
+    if newest is None:
+        return
+    if int(newest["batchId"]) > running.batch + 1:
+        for each in running.query.recentProgress:
+            report = _decode(each)
+            if report is not None and running.batch < int(report["batchId"]) < int(
+                newest["batchId"]
+            ):
+                yield report
+    if int(newest["batchId"]) > running.batch or not is_batch(newest):
+        yield newest
+
+
+def _decode(progress: Any) -> Json | None:
+    if progress is None:
+        return None
+    return msgspec.json.decode(
+        progress.json if hasattr(progress, "json") else msgspec.json.encode(progress)
+    )
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Generator[None]:
+    def handle(number: int, frame: object) -> None:
+        del number, frame
+        stop()
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, action in before.items():
+            signal.signal(each, action)
+
+
+def _clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

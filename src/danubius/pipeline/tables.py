@@ -1,0 +1,182 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (pyarrow comes without types)
+"""`format("danubius_table")`: a sink whose executors write Parquet and whose driver commits to Delta or Iceberg.
+
+Exactly once: Spark repeats a batch under its (query id, batch id) until it is committed, and a commit of a pair that
+the table already knows changes nothing and removes the files of the repetition.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from danubius.errors import DanubiusError, InvalidArgument
+from danubius.pipeline.table_files import Batch, DataFile, remove, write_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.types import StructType
+
+    from danubius.pipeline.table_files import Layout
+
+FORMAT: Final = "danubius_table"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One table, as options say it."""
+
+    folder: str
+    format: str
+    catalog: str | None
+    partition_by: tuple[str, ...]
+    keys: tuple[str, ...]
+    compact_every: int
+
+    @classmethod
+    def of(cls, options: dict[str, str]) -> Target:
+        missing = [name for name in ("path", "tableformat") if name not in options]
+        if missing:
+            raise InvalidArgument(f"the option {missing[0]} is missing")
+        return cls(
+            options["path"],
+            options["tableformat"],
+            options.get("catalog"),
+            _names(options.get("partitionby", "")),
+            _names(options.get("keys", "")),
+            int(options.get("compactevery", "0")),
+        )
+
+    def layout(self) -> Layout:
+        module = _module(self.format)
+        return module.layout(Path(self.folder), self.partition_by, self.keys)
+
+    def commit(
+        self, schema: Any, files: list[DataFile], batch: Batch | None, *, overwrite: bool = False
+    ) -> None:
+        module, lay = _module(self.format), self.layout()
+        folder = Path(self.folder)
+        place: Any = folder if self.format == "delta" else module.Place(folder, self.catalog)
+        if self.keys:
+            module.upsert(place, schema, lay, files, batch, self.partition_by)
+        else:
+            module.append(place, schema, lay, files, batch, overwrite=overwrite)
+        if self.compact_every and batch and (batch.number + 1) % self.compact_every == 0:
+            try:
+                module.compact(place)
+            except Exception:  # noqa: BLE001 - the batch is committed; the next compaction takes these files too
+                _log.warning("compacting %s failed", folder, exc_info=True)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote, and for which query."""
+
+    files: list[DataFile]
+    batch: Batch | None
+
+
+class TableDataSource(DataSource):
+    """Registered by `danubius pipeline run`; options path, tableFormat, catalog, partitionBy, keys, compactEvery."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return TableWriter(Target.of(_lower(self.options)), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        del overwrite
+        return TableStreamWriter(Target.of(_lower(self.options)), schema)
+
+
+class TableWriter(DataSourceArrowWriter):
+    """A batch job: all of its rows, or none; inside a streaming query (foreachBatch) once for each batch of it."""
+
+    def __init__(self, target: Target, schema: StructType, overwrite: bool) -> None:
+        self._target = target
+        self._schema = schema
+        self._overwrite = overwrite
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return Written(write_files(iterator, self._target.layout()), _batch())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        batch = next((each.batch for each in messages if isinstance(each, Written)), None)
+        self._target.commit(schema, _files(messages), batch, overwrite=self._overwrite)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        remove(self._target.layout().folder, _files(messages))
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming query: every batch once."""
+
+    def __init__(self, target: Target, schema: StructType) -> None:
+        self._target = target
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        batch = _batch()
+        if batch is None:
+            raise DanubiusError("Spark did not say which query this task belongs to")
+        return Written(write_files(iterator, self._target.layout()), batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        batch = next((each.batch for each in messages if isinstance(each, Written)), None)
+        if batch is not None:
+            schema = to_arrow_schema(self._schema, timezone="UTC")
+            self._target.commit(schema, _files(messages), Batch(batch.query, batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        del batchId
+        remove(self._target.layout().folder, _files(messages))
+
+
+def _batch() -> Batch | None:
+    """Which batch of which query this task works for; None outside streaming queries."""
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return Batch(query, int(number)) if query and number else None
+
+
+def _files(messages: list[WriterCommitMessage | None]) -> list[DataFile]:
+    return [file for message in messages if isinstance(message, Written) for file in message.files]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _lower(options: Any) -> dict[str, str]:
+    """Spark gives options in any case, as they were set."""
+    return {name.lower(): value for name, value in dict(options).items()}
+
+
+def _module(table_format: str) -> Any:
+    if table_format == "delta":
+        from danubius.pipeline import delta
+
+        return delta
+    if table_format == "iceberg":
+        from danubius.pipeline import iceberg
+
+        return iceberg
+    raise InvalidArgument(f"tableFormat is {table_format}; it must be delta or iceberg")

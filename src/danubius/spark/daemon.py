@@ -1,0 +1,24 @@
+"""Spark's worker daemon, started from the installed packages instead of from zip files.
+
+Spark puts `pyspark.zip` first on the path of its Python processes. Nothing in a zip is kept compiled, so every first
+task compiles PySpark again, which takes seconds. Where Spark itself comes from the installed package (local masters),
+the same modules lie beside it, compiled. PyArrow is not imported here: it starts threads, and workers are forks.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run PySpark's daemon without the zip files in the way."""
+    sys.path[:] = [
+        entry for entry in sys.path if not entry.endswith(".zip") or "pyspark" not in entry
+    ]
+    from pyspark import daemon
+
+    daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

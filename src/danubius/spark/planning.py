@@ -1,0 +1,130 @@
+"""Which offsets a trigger takes, and into which ranges they are cut for Spark's tasks. Pure arithmetic.
+
+Invariants: the ranges of a plan cover exactly the offsets they were made from, in order, without overlap; the same
+input gives the same plan; a limit above 0 always lets at least one offset through if there is one.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from danubius.model.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from danubius.spark.offsets import Offsets, Slot
+
+TASK_BYTES: Final = 64 * MIB
+"""What a task reads by default: enough that its start does not show, and small enough to spread over cores."""
+RANGES_MAX: Final = 10_000
+"""More tasks than this help nobody; a smaller wish is a slip of the pen."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Offsets [begin, end) of one partition of a topic."""
+
+    topic: str
+    partition: int
+    name: str
+    """The partition as the broker calls it."""
+    begin: int
+    end: int
+    record_bytes: float = 0.0
+    """Stored bytes of a record, on average; 0: not known."""
+    incarnation: int = 0
+    """Of which topic of that name these offsets are; 0: not known."""
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.begin)
+
+
+class Cutting(msgspec.Struct, frozen=True):
+    """How finely to cut."""
+
+    partitions_min: int = 0
+    records_max: int = 0
+    """Of one range; 0: no bound."""
+    bytes_max: float = TASK_BYTES
+
+
+def plan(ranges: Sequence[Range], cutting: Cutting) -> list[Range]:
+    """Cut ranges into those that tasks read."""
+    ranges = [range_ for range_ in ranges if len(range_)]
+    counts = [_pieces_of(range_, cutting) for range_ in ranges]
+    missing = min(cutting.partitions_min, RANGES_MAX) - sum(counts)
+    if missing > 0:
+        room = [len(range_) - count for range_, count in zip(ranges, counts, strict=True)]
+        # Long ranges get more of the cuts; none is cut finer than single records.
+        extra = share(
+            missing, [len(range_) if free else 0 for range_, free in zip(ranges, room, strict=True)]
+        )
+        counts = [
+            count + min(free, more) for count, free, more in zip(counts, room, extra, strict=True)
+        ]
+    return [
+        piece for range_, count in zip(ranges, counts, strict=True) for piece in _cut(range_, count)
+    ]
+
+
+def _pieces_of(range_: Range, cutting: Cutting) -> int:
+    size = len(range_)
+    pieces = 1
+    if cutting.records_max:
+        pieces = -(-size // cutting.records_max)
+    if range_.record_bytes and cutting.bytes_max:
+        pieces = max(pieces, int(size * range_.record_bytes / cutting.bytes_max + 0.5))
+    return max(1, min(pieces, size, RANGES_MAX))
+
+
+def _cut(range_: Range, count: int) -> list[Range]:
+    size = len(range_)
+    cuts = [range_.begin + size * number // count for number in range(count + 1)]
+    return [msgspec.structs.replace(range_, begin=begin, end=end) for begin, end in pairwise(cuts)]
+
+
+def share(total: int, weights: Sequence[float]) -> list[int]:
+    """Whole numbers that add up to `total`, in proportion to the weights; all 0 if there is no weight."""
+    sum_ = sum(weights)
+    if total <= 0 or sum_ <= 0:
+        return [0] * len(weights)
+    exact = [total * weight / sum_ for weight in weights]
+    whole = [int(number) for number in exact]
+    rest = total - sum(whole)
+    order = sorted(range(len(weights)), key=lambda at: (whole[at] - exact[at], at))
+    for at in order[:rest]:
+        whole[at] += 1
+    return whole
+
+
+def limit_offsets(begin: Offsets, end: Offsets, records_max: int) -> Offsets:
+    """The offsets to stop at so that at most `records_max` are read, shared in proportion to what waits."""
+    slots = sorted(end)
+    waiting = [max(0, end[slot] - begin[slot]) for slot in slots]
+    if sum(waiting) <= records_max:
+        return dict(end)
+    granted = share(records_max, waiting)
+    return {
+        slot: begin[slot] + min(size, more) if size else end[slot]
+        for slot, size, more in zip(slots, waiting, granted, strict=True)
+    }
+
+
+def limit_bytes(
+    begin: Offsets, end: Offsets, bytes_max: int, record_bytes: Mapping[Slot, float]
+) -> Offsets:
+    """The same for stored bytes, by the average size of each partition's records."""
+    slots = sorted(end)
+    waiting = [max(0, end[slot] - begin[slot]) * record_bytes.get(slot, 0.0) for slot in slots]
+    total = sum(waiting)
+    if total <= bytes_max:
+        return dict(end)
+    part = bytes_max / total
+    limited: Offsets = {}
+    for slot in slots:
+        size = end[slot] - begin[slot]
+        limited[slot] = begin[slot] + max(1, int(size * part)) if size > 0 else end[slot]
+    return limited

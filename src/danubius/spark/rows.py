@@ -1,0 +1,133 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (pyarrow comes without types)
+"""The records of an offset range as Arrow record batches, over the very buffers that arrived.
+
+Invariants: exactly the offsets [begin, end) come out, each once, rising; no row is touched by Python (a message that
+was sent in pieces is the exception: it is put together once); a batch that comes out has at most `ROWS_MAX` rows, and
+small ones are joined to at least `ROWS_MIN`, because Spark pays for every batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from danubius.client.core.chunks import PieceStore, read_piece
+from danubius.client.whole import WholeBatch
+from danubius.errors import OffsetOutOfRange
+from danubius.model.limits import MIB
+from danubius.record.scan import iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from danubius.record.batch import RecordBatch
+    from danubius.spark.fetching import FetchClient
+    from danubius.spark.planning import Range
+
+ROWS_MIN: Final = 5_000
+ROWS_MAX: Final = 20_000
+BYTES_MAX: Final = 8 * MIB
+"""A batch is not joined beyond this; one that arrived larger is passed on in slices of its own."""
+
+
+def read_rows(
+    client: FetchClient, range_: Range, names: Sequence[str], fetch_bytes: int, *, lossy: bool
+) -> Iterator[Any]:
+    """The rows of a range with the columns of these names, in their order. `lossy`: without those that are gone."""
+    pieces = _Pieces(client, range_)
+    waiting: list[Any] = []
+    rows = size = 0
+    for payload in client.fetch(
+        range_.name,
+        range_.begin,
+        range_.end,
+        fetch_bytes,
+        lossy=lossy,
+        incarnation=range_.incarnation,
+    ):
+        for batch in iter_batches(payload):
+            if batch.header.is_control:
+                continue
+            if batch.is_chunk:
+                whole = pieces.take(batch)
+                if whole is None:
+                    continue
+                batch = whole
+            columns = _within(batch, range_, names)
+            if columns is None:
+                continue
+            waiting.append(columns)
+            rows += columns.num_rows
+            size += batch.header.body_bytes
+            if rows >= ROWS_MIN or size >= BYTES_MAX:
+                yield from _sliced(_joined(waiting))
+                waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from _sliced(_joined(waiting))
+
+
+def _within(batch: RecordBatch, range_: Range, names: Sequence[str]) -> Any:
+    """The batch's rows inside the range, or None."""
+    begin, end = range_.begin, range_.end
+    if batch.base_offset >= end:
+        return None
+    columns = batch.to_arrow(range_.topic, range_.partition, names)
+    if batch.base_offset >= begin and batch.end_offset <= end:
+        return columns
+    offsets = batch.offsets()
+    first = bisect_left(offsets, begin)
+    stop = bisect_left(offsets, end)
+    return columns.slice(first, stop - first) if first < stop else None
+
+
+def _joined(batches: list[Any]) -> Any:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _sliced(batch: Any) -> Iterator[Any]:
+    count = batch.num_rows
+    if count <= ROWS_MAX:
+        yield batch
+        return
+    parts = -(-count // ROWS_MAX)
+    cuts = [count * number // parts for number in range(parts + 1)]
+    for first, stop in pairwise(cuts):
+        yield batch.slice(first, stop - first)
+
+
+class _Pieces:
+    """Messages larger than a batch: shown where their last piece lies, whole."""
+
+    def __init__(self, client: FetchClient, range_: Range) -> None:
+        self._client = client
+        self._topic = range_.name
+        self._incarnation = range_.incarnation
+        self._store = PieceStore()
+
+    def take(self, batch: RecordBatch) -> RecordBatch | None:
+        """The message of this piece if it is the last one; None: it comes later, or never."""
+        piece = read_piece(batch.attributes()[0])
+        if piece is None:
+            return batch
+        whole = self._store.take(piece, batch.base_offset, batch.payload(0))
+        if whole is None:
+            return None
+        while (missing := whole.missing) is not None:
+            index, offset = missing
+            whole.add(index, self._payload_at(offset))
+        return WholeBatch(batch, whole.payload(), whole.ranges)
+
+    def _payload_at(self, offset: int) -> bytes:
+        for payload in self._client.fetch(
+            self._topic, offset, offset + 1, 1, incarnation=self._incarnation
+        ):
+            for batch in iter_batches(payload):
+                if batch.base_offset <= offset < batch.end_offset:
+                    return batch.payload(offset - batch.base_offset)
+        raise OffsetOutOfRange(
+            f"{self._topic} has lost offset {offset}, a piece of a larger message"
+        )

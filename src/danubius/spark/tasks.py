@@ -1,0 +1,93 @@
+"""What a Spark task does to read one range, and how errors reach people through Spark.
+
+Everything here is pickled into tasks, so it holds plain values only: options, names, numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from pyspark.sql.datasource import InputPartition
+
+from danubius.errors import (
+    DanubiusError,
+    OffsetOutOfRange,
+    TopicDeleted,
+    TopicNotFound,
+)
+from danubius.spark.fetching import client_of
+from danubius.spark.worker import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from danubius.spark.columns import Shape
+    from danubius.spark.options import ReadOptions
+    from danubius.spark.planning import Range
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KEEP_GOING = "Set failOnDataLoss to false to go on without what is gone, or begin anew with another checkpointLocation"
+
+
+class RangePartition(InputPartition):
+    """One range for one task."""
+
+    def __init__(self, range_: Range) -> None:
+        super().__init__(range_)
+
+    @property
+    def range(self) -> Range:
+        return self.value
+
+
+def plainly(function: Callable[P, R]) -> Callable[P, R]:
+    """Let an error of ours leave without the frames it came through: the sentence is enough, and Spark prints all."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except DanubiusError as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition) -> Iterator[Any]:
+    """Arrow record batches of one range."""
+    if not isinstance(partition, RangePartition):
+        return  # Spark asks for the one partition of an empty plan
+    from danubius.spark.rows import read_rows
+
+    settle()
+    client = client_of(options.url, options.patience, is_known=True)
+    batches = read_rows(
+        client,
+        partition.range,
+        shape.stored,
+        options.fetch_bytes,
+        lossy=not options.fail_on_data_loss,
+    )
+    try:
+        yield from batches if shape.payload is None else _typed(batches, shape, options)
+    except (OffsetOutOfRange, TopicNotFound, TopicDeleted) as error:
+        raise type(error)(f"{error.message}. {KEEP_GOING}") from None
+    except DanubiusError as error:
+        raise error.with_traceback(None) from None
+
+
+def _typed(batches: Iterator[Any], shape: Shape, options: ReadOptions) -> Iterator[Any]:
+    from danubius.spark.payloads import typed
+
+    assert shape.payload is not None
+    deliver = None
+    if shape.payload.mode == "deadletter":
+        from danubius.spark.dead_letters import DeadLetters
+
+        deliver = DeadLetters(options.url, shape.payload.dead_letter_topic).publish
+    names = list(shape.names)
+    for batch in batches:
+        yield typed(batch, shape.payload, deliver).select(names)

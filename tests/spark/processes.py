@@ -1,0 +1,161 @@
+"""Processes that tests of Spark start and kill: a cluster, programs with everything below them, a bare Python."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import venv
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import pyspark
+
+from e2e.broker_process import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_S: Final = 200.0
+STOP_S: Final = 120.0
+_READY: Final = re.compile(r"spark ready: (\S+)")
+EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+PYTHON_WORKER: Final = ".daemon"
+SMALL: Final = {
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Short lives: compiling everything well is not worth its time.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""Settings of drivers that start and end within a test."""
+INSTALLED: Final = {"spark.python.daemon.module": "danubius.spark.daemon"}
+"""Where executors have this package: their Python starts in less time."""
+
+
+class Program:
+    """A process, and everything that it starts."""
+
+    def __init__(
+        self, command: list[str], log: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.log_path = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment() | dict(settings or {}),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")[-6_000:]
+
+    def wait(self, timeout_s: float) -> int:
+        return self._process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """It and all below it at once, each with -9."""
+        pids = [self.pid, *descendants(self.pid)]
+        for pid in pids:
+            kill(pid)
+        self._process.wait()
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def descendants(root: int, *, named: str = "") -> list[int]:
+    """The processes below one whose command line holds the word, the nearest first."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return [pid for pid in found[1:] if not named or named in _command_line(pid)]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+class Cluster:
+    """`python -m danubius.spark.cluster` as docs/spark-cluster.md has it, on a port that is free."""
+
+    def __init__(self, folder: Path) -> None:
+        # Two addresses, because Spark runs no second attempt of a task on the host of the first.
+        size = "--workers 2 --cores 1 --memory 1g --worker-hosts 127.0.0.2,127.0.0.3"
+        command = f"-m danubius.spark.cluster --port 0 {size} --folder"
+        self._process = subprocess.Popen(
+            [sys.executable, *command.split(), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Executors inherit this: they shall get the package from the driver, not from here.
+            env=environment() | {"PYTHONPATH": ""},
+        )
+        self.master = ""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        # Ended, it says nothing more and the line is empty.
+        limit = threading.Timer(START_S, self._process.kill)
+        limit.start()
+        line = self._process.stdout.readline()
+        limit.cancel()
+        found = _READY.match(line)
+        if found is None:
+            self.__exit__()
+            raise AssertionError(f"the cluster did not start: {line!r}")
+        self.master = found[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        below = descendants(self.pid)
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            for pid in [self.pid, *below]:
+                kill(pid)
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def bare_python(folder: Path) -> str:
+    """An interpreter with everything that is installed here, but without this project, which lies elsewhere."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    packages = Path(pyspark.__file__).parent.parent
+    (own,) = folder.glob("lib/python*/site-packages")
+    (own / "there.pth").write_text(f"{packages}\n")
+    return str(folder / "bin" / "python")

@@ -68,11 +68,11 @@ def _has_batch(progress: Any, seen: int) -> bool:
 
 def latency(url: str, checkpoint: str) -> dict[str, float]:
     """From the call of send to the message in a consumer's hands, through a query at the fastest trigger."""
-    asyncio.run(send(url, IN, 1))
+    asyncio.run(_create(url))
     spark = quiet_session(tuned=True)
     frame = (
         spark.readStream.format("danube")
-        .options(url=url, topic=IN, startingOffsets="latest", columns="key,payload")
+        .options(url=url, topic=IN, startingOffsets="earliest", columns="key,payload")
         .load()
     )
     query = (
@@ -94,21 +94,29 @@ def latency(url: str, checkpoint: str) -> dict[str, float]:
     }
 
 
+async def _create(url: str) -> None:
+    async with danubius.connect(url) as client:
+        await client.create_topic(IN)
+        await client.create_topic(OUT)
+
+
 async def _follow(url: str) -> list[float]:
     """Send at an even pace for a while; the milliseconds that messages took after the warm-up."""
     total = int(RATE * (WARM_UP_S + MEASURED_S))
+    warm = int(RATE * WARM_UP_S)
     taken: list[float] = []
-    async with danubius.connect(url) as client:
-        await client.create_topic(OUT, exist_ok=True)
-        async with asyncio.TaskGroup() as group, client.reader(OUT, start="earliest") as reader:
-            sending = group.create_task(_send_evenly(client, total))
-            warm = int(RATE * WARM_UP_S)
+    async with danubius.connect(url) as client, client.reader(OUT, start="earliest") as reader:
+        async with client.producer(IN) as producer:
+            await producer.send(b"the query runs")
+        messages = aiter(reader)
+        await anext(messages)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_send_evenly(client, total))
             for _ in range(total):
-                message = await anext(aiter(reader))
+                message = await anext(messages)
                 number, sent = message.payload.split()[:2]
                 if int(number) >= warm:
                     taken.append((time.monotonic_ns() - int(sent)) / 1e6)
-            await sending
     return taken
 
 

@@ -19,7 +19,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-_TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240, "spark": 300}
+_TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240, "spark": 600}
 """Folders whose tests may take longer than the default; a test's own mark wins."""
 
 

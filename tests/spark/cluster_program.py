@@ -1,5 +1,8 @@
 # pyright: reportUnknownVariableType=false
-"""A driver: writes a topic, reads it, and streams it into another one, on a cluster; a file says what it saw."""
+"""A driver: writes a topic, reads it, streams it into another one, and archives that, on a cluster.
+
+A file says what it saw. The pipeline runs in the same process to save it the start of another JVM.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from danubius.cli import main as command
 from danubius.spark import session
 from spark.processes import SMALL
 
 ROWS = 2_000
 
 
-def main(master: str, url: str, checkpoint: str, answer: str) -> None:
+def main(master: str, url: str, folder: str, pipeline: str) -> None:
     settings = {
         **SMALL,
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -42,7 +46,7 @@ def main(master: str, url: str, checkpoint: str, answer: str) -> None:
         .selectExpr("key", "CONCAT('seen ', CAST(payload AS STRING)) AS payload")
         .repartition(2)
         .writeStream.format("danube")
-        .options(url=url, topic="/default/second", checkpointLocation=checkpoint)
+        .options(url=url, topic="/default/second", checkpointLocation=f"{folder}/checkpoint")
         .trigger(availableNow=True)
         .start()
     )
@@ -54,8 +58,11 @@ def main(master: str, url: str, checkpoint: str, answer: str) -> None:
         .mapPartitions(lambda _: [_place()])
         .collect()
     )
-    Path(answer).write_text(json.dumps({"read": list(total), "executors": spread}))
+    Path(folder, "answer.json").write_text(json.dumps({"read": list(total), "executors": spread}))
     spark.stop()
+    run = ["pipeline", "run", pipeline, "--once", "--master", master, "--url", url]
+    where = ["--checkpoint", f"{folder}/archive", "--set", f"table={folder}/table"]
+    sys.exit(command([*run, *where, "--set", "topic=/default/second"]))
 
 
 def _place() -> dict[str, str]:

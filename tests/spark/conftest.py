@@ -5,6 +5,7 @@ A session takes seconds to start and holds a gigabyte: everything in this folder
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+# Of every driver that tests start, here or as a command. Their queries are short: compiling them well would cost more
+# time than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 from e2e import conftest as brokers
 from spark.processes import Cluster
@@ -37,9 +43,7 @@ def spark() -> Iterator[SparkSession]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Short queries on a slow machine: compiling them well would cost more time than it saves.
-        java = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-        started = session("tests", master="local[2]", config=java)
+        started = session("tests", master="local[2]")
     yield started
     started.stop()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
 MESSAGES: Final = 1_000_000 if IS_PROOF else 12_000
-ROUNDS: Final = 8 if IS_PROOF else 1
+ROUNDS: Final = int(os.environ.get("DANUBIUS_ROUNDS", "6" if IS_PROOF else "1"))
 """In each one driver, one executor, one Python worker and the broker are killed."""
 HARMS: Final = ("driver", "executor", "worker", "broker")
 BATCH: Final = MESSAGES // (len(HARMS) * ROUNDS * 3)
@@ -109,6 +109,14 @@ def report(what: str, torment: Torment, begun: float) -> None:
         sys.stdout.write(
             f"\n{what}: {MESSAGES:,} messages, killed: {kills}; {time.monotonic() - begun:.0f} s\n"
         )
+
+
+async def read_all(url: str, topic: str) -> list[tuple[bytes | None, bytes]]:
+    async with (
+        danubius.connect(url) as client,
+        client.reader(topic, start="earliest", stop_at_end=True) as reader,
+    ):
+        return [(message.key, message.payload) async for message in reader]
 
 
 def published(url: str, topics: list[str]) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pyspark
 
+from danubius.spark.sessions import BARE_PYTHON
 from e2e.broker_process import environment
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ SMALL: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # A task may lose its executor, then its worker, and wait for a broker in between.
+    "spark.task.maxFailures": "20",
     # Short lives: compiling everything well is not worth its time.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """Settings of drivers that start and end within a test."""
-INSTALLED: Final = {"spark.python.daemon.module": "danubius.spark.daemon"}
-"""Where executors have this package: their Python starts in less time."""
 
 
 class Program:
@@ -104,6 +105,18 @@ def _command_line(pid: int) -> str:
         return ""
 
 
+def small_copy(file: Path, folder: Path, *changes: tuple[str, str], more: str = "") -> Path:
+    """A pipeline's file with changes, and with settings for a short life."""
+    text = file.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    settings = [f'{name.removeprefix("spark.")} = "{value}"' for name, value in SMALL.items()]
+    copy = folder / file.name
+    copy.write_text("\n".join([text, more, "[spark]", *settings, ""]))
+    return copy
+
+
 class Cluster:
     """`python -m danubius.spark.cluster` as docs/spark-cluster.md has it, on a port that is free."""
 
@@ -120,6 +133,8 @@ class Cluster:
             env=environment() | {"PYTHONPATH": ""},
         )
         self.master = ""
+        self.python = quick_python(folder, sys.executable)
+        """PYSPARK_PYTHON for drivers: with this package, on executors too."""
 
     @property
     def pid(self) -> int:
@@ -150,6 +165,14 @@ class Cluster:
             self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+
+def quick_python(folder: Path, interpreter: str) -> str:
+    """An interpreter for Spark that does not compile PySpark each time: Spark waits ten seconds for some to start."""
+    script = folder / "python.sh"
+    script.write_text(f'#!/bin/sh\nDANUBIUS_SPARK_PYTHON={interpreter} exec {BARE_PYTHON} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
 
 
 def bare_python(folder: Path) -> str:

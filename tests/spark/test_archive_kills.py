@@ -1,7 +1,8 @@
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 """`pipelines/archive.toml` with driver, executors and broker killed by -9: the table holds every message once.
 
-On a standalone cluster. With DANUBIUS_PROVE=1 it is a million messages, for each kind of table.
+On a standalone cluster. A second query of the same pipeline writes to a topic, which must hold every message once too.
+With DANUBIUS_PROVE=1 it is a million messages, for each kind of table, and the topic has a test of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import pytest
 from deltalake import DeltaTable
 
 from danubius.pipeline.iceberg import Place
-from spark.kills import BATCH, HARMS, IS_PROOF, KEYS, MESSAGES, Torment, publish, report
-from spark.processes import INSTALLED, SMALL, Program
+from spark.kills import BATCH, HARMS, IS_PROOF, KEYS, MESSAGES, Torment, publish, read_all, report
+from spark.processes import Program, small_copy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,22 +33,26 @@ if TYPE_CHECKING:
 
 FILE: Final = Path(__file__).resolve().parents[2] / "pipelines" / "archive.toml"
 TOPIC: Final = "/default/archive-kills"
-SETTINGS: Final = {**SMALL, **INSTALLED, "spark.task.maxFailures": "20"}
+LOUD: Final = "/default/archive-kills-loud"
+LOUD_QUERY: Final = f"""
+[step.loud]
+sql = "SELECT key, upper(CAST(payload AS STRING)) AS payload FROM messages"
+
+[sink.loud]
+from = "loud"
+topic = "{LOUD}"
+"""
+QUERIES: Final = ("table",) if IS_PROOF else ("table", "loud")
 
 
 def _pipeline(folder: Path) -> Path:
     """The ready-made file with small batches, and no pause between them."""
-    text = FILE.read_text()
-    for old, new in (
+    limit = f"maxOffsetsPerTrigger = {BATCH}, minPartitions = 2"
+    changes = (
         ('trigger = "10s"', 'trigger = "fastest"'),
-        ("maxOffsetsPerTrigger = 1_000_000", f"maxOffsetsPerTrigger = {BATCH}, minPartitions = 2"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    file = folder / "archive.toml"
-    settings = [f'{name.removeprefix("spark.")} = "{value}"' for name, value in SETTINGS.items()]
-    file.write_text("\n".join([text, "[spark]", *settings, ""]))
-    return file
+        ("maxOffsetsPerTrigger = 1_000_000", limit),
+    )
+    return small_copy(FILE, folder, *changes, more="" if IS_PROOF else LOUD_QUERY)
 
 
 def _committed(checkpoint: Path) -> int:
@@ -61,12 +66,13 @@ def _committed(checkpoint: Path) -> int:
     return 0
 
 
-def _rows(spark: SparkSession, kind: str, table: Path) -> Any:
+def _rows(request: pytest.FixtureRequest, kind: str, table: Path) -> Any:
     columns = ["offset", "key", "payload"]
     if kind == "delta":
         return DeltaTable(str(table)).to_pyarrow_table(columns=columns)
     if kind == "iceberg":
         return Place(table, None).load().scan(selected_fields=tuple(columns)).to_arrow()
+    spark: SparkSession = request.getfixturevalue("spark")
     return pa.Table.from_batches(
         spark.read.parquet(str(table)).select(*columns).toArrow().to_batches()
     )
@@ -75,7 +81,11 @@ def _rows(spark: SparkSession, kind: str, table: Path) -> Any:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"] if IS_PROOF else ["delta"])
 def test_the_table_holds_every_message_once(
-    start_broker: StartBroker, cluster: Cluster, spark: SparkSession, tmp_path: Path, kind: str
+    start_broker: StartBroker,
+    cluster: Cluster,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
 ) -> None:
     broker: BrokerProcess = start_broker()
     asyncio.run(publish(broker.url, TOPIC))
@@ -87,15 +97,22 @@ def test_the_table_holds_every_message_once(
         given = {"topic": TOPIC, "table": table, "format": kind}
         given["compact_every"] = "5" if kind == "delta" else "0"
         sets = [text for name, value in given.items() for text in ("--set", f"{name}={value}")]
-        return Program([*command, *where, *sets], tmp_path / "driver.log")
+        settings = {"PYSPARK_PYTHON": cluster.python}
+        return Program([*command, *where, *sets], tmp_path / "driver.log", settings)
 
-    torment = Torment(broker, cluster, start, lambda: _committed(checkpoint / "table"))
+    def done() -> int:
+        return min(_committed(checkpoint / query) for query in QUERIES)
+
+    torment = Torment(broker, cluster, start, done)
     begun = time.monotonic()
     torment.run()
     report(f"archive as {kind}", torment, begun)
-    rows = _rows(spark, kind, table)
+    rows = _rows(request, kind, table)
     found = Counter(
         zip(*(rows.column(name).to_pylist() for name in rows.column_names), strict=True)
     )
     assert found == Counter((n, b"key-%d" % (n % KEYS), b"m-%d" % n) for n in range(MESSAGES))
     assert all(torment.kills[harm] for harm in HARMS)
+    if "loud" in QUERIES:
+        loud = Counter(asyncio.run(read_all(broker.url, LOUD)))
+        assert loud == Counter((b"key-%d" % (n % KEYS), b"M-%d" % n) for n in range(MESSAGES))

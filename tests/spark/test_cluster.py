@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import danubius
 from spark.cluster_program import ROWS
-from spark.processes import Program, bare_python
+from spark.processes import Program, bare_python, quick_python, small_copy
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spark.processes import Cluster
 
 FILES: Final = Path(__file__).resolve().parents[2] / "pipelines"
-WAIT_S: Final = 300.0
+WAIT_S: Final = 600.0
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -40,25 +40,20 @@ async def _payloads(url: str, topic: str) -> list[bytes]:
         return [message.payload async for message in reader]
 
 
-def _run(program: Program) -> None:
-    try:
-        code = program.wait(WAIT_S)
-    finally:
-        program.kill()
-    assert code == 0, program.log()
-
-
 def test_source_sink_and_pipeline_on_a_cluster(
     start_broker: StartBroker, cluster: Cluster, python: str, tmp_path: Path
 ) -> None:
     broker: BrokerProcess = start_broker()
-    settings = {"PYSPARK_PYTHON": python, "PYTHONPATH": ""}
     program = str(Path(__file__).with_name("cluster_program.py"))
-    checkpoint = str(tmp_path / "checkpoint")
-    answer = tmp_path / "answer.json"
-    command = [sys.executable, program, cluster.master, broker.url, checkpoint, str(answer)]
-    _run(Program(command, tmp_path / "driver.log", settings))
-    said = json.loads(answer.read_text())
+    pipeline = small_copy(FILES / "archive.toml", tmp_path)
+    command = [sys.executable, program, cluster.master, broker.url, str(tmp_path), str(pipeline)]
+    settings = {"PYSPARK_PYTHON": quick_python(tmp_path, python), "PYTHONPATH": ""}
+    driver = Program(command, tmp_path / "driver.log", settings)
+    try:
+        assert driver.wait(WAIT_S) == 0, driver.log()
+    finally:
+        driver.kill()
+    said = json.loads((tmp_path / "answer.json").read_text())
 
     assert said["read"] == [ROWS, sum(range(ROWS))]
     executors = said["executors"]
@@ -68,11 +63,7 @@ def test_source_sink_and_pipeline_on_a_cluster(
     streamed = Counter(asyncio.run(_payloads(broker.url, "/default/second")))
     assert streamed == Counter(b"seen %d" % number for number in range(ROWS))
 
-    table = tmp_path / "table"
-    archive = ["pipeline", "run", str(FILES / "archive.toml"), "--once", "--master", cluster.master]
-    where = ["--url", broker.url, "--checkpoint", str(tmp_path / "archive")]
-    given = ["--set", "topic=/default/second", "--set", f"table={table}"]
-    command = [sys.executable, "-m", "danubius", *archive, *where, *given]
-    _run(Program(command, tmp_path / "pipeline.log", settings))
-    stored = DeltaTable(str(table)).to_pyarrow_table(columns=["payload"]).column("payload")
+    stored = (
+        DeltaTable(str(tmp_path / "table")).to_pyarrow_table(columns=["payload"]).column("payload")
+    )
     assert Counter(stored.to_pylist()) == streamed

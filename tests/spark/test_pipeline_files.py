@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from danubius.pipeline import iceberg
 from danubius.pipeline.reading import Given, load
 from danubius.pipeline.run import How, run_on
+from e2e.cli_calls import run_json
 from spark.topics import administer, numbers, payloads, publish, read
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Pipelines:
         restart = msgspec.structs.replace(pipeline.restart, attempts_max=2)
         pipeline = msgspec.structs.replace(pipeline, restart=restart)
         is_well = run_on(
-            self.spark, pipeline, How(is_once=True), self.told.append, self.seen.append
+            self.spark, [pipeline], How(is_once=True), self.told.append, self.seen.append
         )
         assert is_well, self.told
 
@@ -98,20 +99,31 @@ def test_archive_keeps_every_message_once(pipelines: Pipelines, topic: str) -> N
 
 
 @pytest.mark.parametrize("table_format", ["iceberg", "parquet"])
-def test_archive_in_other_formats(pipelines: Pipelines, topic: str, table_format: str) -> None:
+def test_archive_in_other_formats(
+    pipelines: Pipelines, broker: BrokerProcess, topic: str, table_format: str
+) -> None:
     table = pipelines.folder / "tables" / "archive"
-    given = {"topic": topic, "table": str(table), "format": table_format, "compact_every": "0"}
+    compact = "1" if table_format == "iceberg" else "0"
+    given = {"topic": topic, "table": str(table), "format": table_format, "compact_every": compact}
     publish(pipelines.url, topic, numbers(0, 100))
     pipelines.run("archive.toml", **given)
     (pipelines.folder / "checkpoint/table/commits/0").unlink()
     (pipelines.folder / "checkpoint/table/commits/.0.crc").unlink(missing_ok=True)
     pipelines.run("archive.toml", **given)
+    publish(pipelines.url, topic, numbers(100, 150))
+    pipelines.run("archive.toml", **given)
     if table_format == "parquet":
         rows = pipelines.spark.read.parquet(str(table)).collect()
-        assert sorted(int(row.payload) for row in rows) == list(range(100))
+        assert sorted(int(row.payload) for row in rows) == list(range(150))
     else:
-        rows = _iceberg(table)
-        assert sorted(int(row["payload"]) for row in rows) == list(range(100))
+        assert sorted(int(row["payload"]) for row in _iceberg(table)) == list(range(150))
+        assert len(iceberg.data_files(table, None)[1]) == 1, "two batches were compacted"
+    # The table and the topic it is of, in one question.
+    query = (
+        f"SELECT count(*) AS n, sum(a.offset) AS s FROM {table_format}.`{table}` a"
+        f" JOIN danube.`{topic}` b ON a.offset = b.offset AND CAST(a.payload AS STRING) = b.payload"
+    )
+    assert run_json(broker, "sql", query) == [{"n": 150, "s": 11175}]
 
 
 def test_aggregate_counts_late_ones_and_no_duplicate(pipelines: Pipelines, topic: str) -> None:

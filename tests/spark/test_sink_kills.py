@@ -1,6 +1,7 @@
 """Topic to topic through Spark, with driver, executors and broker killed by -9: every input is there once.
 
-The driver is this file run as a program, on a standalone cluster. With DANUBIUS_PROVE=1 it is a million messages.
+A proof for DANUBIUS_PROVE=1, over a million messages on a standalone cluster; test_archive_kills.py has the small one.
+The driver is this file run as a program.
 """
 
 from __future__ import annotations
@@ -17,8 +18,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import danubius
-from spark.kills import BATCH, HARMS, KEYS, MESSAGES, Torment, publish, published, report
-from spark.processes import INSTALLED, SMALL, Program
+from spark.kills import (
+    BATCH,
+    HARMS,
+    IS_PROOF,
+    KEYS,
+    MESSAGES,
+    Torment,
+    publish,
+    published,
+    read_all,
+    report,
+)
+from spark.processes import SMALL, Program
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -28,20 +40,16 @@ if TYPE_CHECKING:
 SOURCE: Final = "/default/kills-in"
 TARGET: Final = "/default/kills-out"
 PARTITIONS: Final = 2
-SETTINGS: Final = {
-    # A task may lose its executor and then a worker, and wait for the broker in between.
-    "spark.task.maxFailures": "20",
-}
 
 
-def drive(master: str, url: str, checkpoint: str) -> None:
+def drive(master: str, url: str, checkpoint: str, batch: str = "13888") -> None:
     """Run the query until killed."""
     from danubius.spark import session
 
-    spark = session("kills", master=master, config={**SMALL, **INSTALLED, **SETTINGS})
+    spark = session("kills", master=master, config=SMALL)
     rows = (
         spark.readStream.format("danube")
-        .options(url=url, topic=SOURCE, startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH))
+        .options(url=url, topic=SOURCE, startingOffsets="earliest", maxOffsetsPerTrigger=batch)
         .load()
     )
     query = (
@@ -55,19 +63,12 @@ def drive(master: str, url: str, checkpoint: str) -> None:
     query.awaitTermination()
 
 
-async def read_all(url: str) -> list[tuple[bytes | None, bytes]]:
-    async with (
-        danubius.connect(url) as client,
-        client.reader(TARGET, start="earliest", stop_at_end=True) as reader,
-    ):
-        return [(message.key, message.payload) async for message in reader]
-
-
 async def create(url: str) -> None:
     async with danubius.connect(url) as client:
         await client.create_topic(TARGET, partitions=PARTITIONS)
 
 
+@pytest.mark.skipif(not IS_PROOF, reason="takes minutes: DANUBIUS_PROVE=1 runs it")
 @pytest.mark.timeout(7200)
 def test_every_input_is_there_once(
     start_broker: StartBroker, cluster: Cluster, tmp_path: Path
@@ -78,14 +79,15 @@ def test_every_input_is_there_once(
     topics = [f"{TARGET}-part-{index}" for index in range(PARTITIONS)]
 
     def start() -> Program:
-        given = [cluster.master, broker.url, str(tmp_path / "checkpoint")]
-        return Program([sys.executable, __file__, *given], tmp_path / "driver.log")
+        given = [cluster.master, broker.url, str(tmp_path / "checkpoint"), str(BATCH)]
+        command = [sys.executable, __file__, *given]
+        return Program(command, tmp_path / "driver.log", {"PYSPARK_PYTHON": cluster.python})
 
     torment = Torment(broker, cluster, start, lambda: published(broker.url, topics))
     begun = time.monotonic()
     torment.run()
     report("topic to topic", torment, begun)
-    found = Counter(asyncio.run(read_all(broker.url)))
+    found = Counter(asyncio.run(read_all(broker.url, TARGET)))
     assert found == Counter((b"key-%d" % (n % KEYS), b"M-%d" % n) for n in range(MESSAGES))
     assert all(torment.kills[harm] for harm in HARMS)
 

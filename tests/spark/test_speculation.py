@@ -18,7 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import danubius
-from spark.processes import INSTALLED, SMALL, Program
+from spark.processes import SMALL, Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def drive(master: str, url: str, folder: str) -> None:
     """The same for batch and streaming writes, each into a topic of its own."""
     from danubius.spark import session
 
-    spark = session("twice", master=master, config={**SMALL, **INSTALLED, **SETTINGS})
+    spark = session("twice", master=master, config={**SMALL, **SETTINGS})
     rows = spark.range(0, ROWS, numPartitions=2).selectExpr(
         "CAST(id % 97 AS STRING) AS key", "CAST(id AS STRING) AS payload"
     )
@@ -140,7 +140,7 @@ def test_a_task_that_runs_twice_writes_once(
     folder = tmp_path / "marks"
     folder.mkdir()
     command = [sys.executable, __file__, cluster.master, broker.url, str(folder)]
-    driver = Program(command, tmp_path / "driver.log")
+    driver = Program(command, tmp_path / "driver.log", {"PYSPARK_PYTHON": cluster.python})
     try:
         assert driver.wait(600) == 0, driver.log()
     finally:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def publish(

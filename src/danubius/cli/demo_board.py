@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
-from danubius.cli.output import build_table, human_count
-from danubius.cli.query_figures import COLUMNS, rows, sentence
+from danubius.cli.output import human_count
+from danubius.cli.query_figures import live_table, sentence
 
 if TYPE_CHECKING:
     from danubius.cli.demo_fleet import Published
@@ -58,10 +58,8 @@ class Board:
         self._told_at = now
         head = self._head(now)
         if self._live is not None:
-            lines = [
-                row for name, status in self.statuses.items() for row in rows(status, f"{name}.")
-            ]
-            self._live.update(build_table(COLUMNS, lines, head), refresh=True)
+            table = live_table(self.statuses, head, self._live.console.width)
+            self._live.update(table, refresh=True)
             return
         self.tell(head)
         for name, status in self.statuses.items():
@@ -69,6 +67,8 @@ class Board:
                 click.echo(f"{'':<21} {name + '.' + query:<15} {sentence(each)}")
 
     def _head(self, now: float) -> str:
+        if not self.statuses:
+            return "Spark starts"
         then, before = self._before
         self._before = (now, self._published.messages)
         rate = (self._published.messages - before) / max(now - then, 1e-3)

@@ -24,7 +24,6 @@ from danubius.cli.event_loop import run_async
 from danubius.cli.output import human_count
 from danubius.cli.pipeline_process import PipelineProcess
 from danubius.pipeline.progress import Figures
-from danubius.pipeline.ready_made import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +59,7 @@ class Demo:
         self._fleet = fleet
         self._seconds = seconds
         self._board = Board(fleet.published)
-        self._pipelines: list[PipelineProcess] = []
+        self._pipelines: PipelineProcess | None = None
         self._is_stopping = False
         self._looked_at = 0.0
         self._figures: dict[str, Figures] = {}
@@ -88,10 +87,7 @@ class Demo:
             f"The topics are served again by: danubius standalone --data-dir {self._place.shown / 'broker'}"
         )
         if not is_right:
-            logs = ", ".join(
-                str(self._place.shown / each.log_path.name) for each in self._pipelines
-            )
-            click.echo(f"What the pipelines said: {logs}")
+            click.echo(f"What the pipelines said: {self._place.shown / 'pipelines.log'}")
 
     async def _show(self, url: str) -> list[Check]:
         published = self._fleet.published
@@ -164,16 +160,16 @@ class Demo:
                 "topic": INPUT, "table": str(tables / "archive"), "trigger": "2s", "compact_every": "5",
             },
         }  # fmt: skip
-        for name, parameters in settings.items():
-            process = PipelineProcess(name, find(name), url, self._place.folder, parameters)
-            self._pipelines.append(stack.enter_context(process))
-        say("pipelines", "aggregate and archive: Spark starts for each, which takes a while")
+        process = PipelineProcess(url, self._place.folder, settings)
+        self._pipelines = stack.enter_context(process)
+        say("pipelines", "aggregate and archive; Spark starts, which takes a while")
 
     async def _stop_pipelines(self) -> None:
+        pipelines = self._pipelines
+        assert pipelines is not None
         self._is_stopping = True
-        for each in self._pipelines:
-            each.ask_to_stop()
-        await self._until(lambda: all(each.exit_code is not None for each in self._pipelines))
+        pipelines.ask_to_stop()
+        await self._until(lambda: pipelines.exit_code is not None)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while True:
@@ -188,16 +184,16 @@ class Demo:
         if now - self._looked_at < _LOOK_S:
             return
         self._looked_at = now
-        for each in self._pipelines:
-            status, code = each.status(), each.exit_code
-            if code is not None and (code != 0 or not self._is_stopping):
-                raise click.ClickException(
-                    f"the pipeline {each.name} ended with {code}: {each.last_words()}"
-                )
-            if status is not None:
-                self._board.statuses[each.name] = status
-                for name, query in status.queries.items():
-                    self._figures[f"{each.name}.{name}"] = query.figures
+        assert self._pipelines is not None
+        code = self._pipelines.exit_code
+        if code is not None and (code != 0 or not self._is_stopping):
+            raise click.ClickException(
+                f"the pipelines ended with {code}: {self._pipelines.last_words()}"
+            )
+        self._board.statuses = self._pipelines.statuses()
+        for pipeline, status in self._board.statuses.items():
+            for name, query in status.queries.items():
+                self._figures[f"{pipeline}.{name}"] = query.figures
         self._board.show()
 
     def _queries(self, prefix: str) -> list[Figures]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import warnings
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from danubius.cli.options import broker_url, json_option
-from danubius.cli.output import build_table, print_facts, print_json, print_table
-from danubius.cli.query_figures import COLUMNS, rows, sentence
+from danubius.cli.output import print_facts, print_json, print_table
+from danubius.cli.query_figures import COLUMNS, live_table, rows, sentence
 from danubius.pipeline import status as statuses
 from danubius.pipeline.functions import check_functions, look_beside
 from danubius.pipeline.graph import draw
@@ -22,6 +25,7 @@ from danubius.pipeline.ready_made import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from datetime import timedelta
 
     from danubius.cli.options import F
     from danubius.pipeline.spec import Pipeline
@@ -44,7 +48,8 @@ class Mistakes(click.ClickException):
 def pipeline() -> None:
     """Run pipelines on Spark: from topics and tables, through SQL and Python, to topics and tables.
 
-    FILE is a pipeline file, or the name of a ready-made one, such as archive or aggregate.
+    FILE is a pipeline file, or the name of a ready-made one, such as archive or aggregate. Of several, --set says which
+    one it means: --set archive.table=tables/orders; and each has a folder of its own below --checkpoint.
     """
 
 
@@ -56,7 +61,9 @@ def _file_options(command: F) -> F:
             "--url", type=broker_url, envvar="DANUBIUS_URL", show_envvar=True,
             help="Where the broker is, instead of the file's.",
         ),
-        click.argument("file", type=click.Path(path_type=Path)),
+        click.argument(
+            "files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE..."
+        ),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -65,13 +72,13 @@ def _file_options(command: F) -> F:
 @pipeline.command()
 @_file_options
 def validate(
-    file: Path, url: str | None, checkpoint: str | None, parameters: tuple[str, ...]
+    files: tuple[Path, ...], url: str | None, checkpoint: str | None, parameters: tuple[str, ...]
 ) -> None:
     """Check FILE without Spark and draw it; every mistake is named with its line and the fix."""
-    found = _load(file, url, checkpoint, parameters)
-    click.echo(draw(found))
-    count = len(found.sinks)
-    click.echo(f"\n{file} is right: {count} {'query' if count == 1 else 'queries'}")
+    for found in _load(files, url, checkpoint, parameters):
+        click.echo(draw(found))
+        count = len(found.sinks)
+        click.echo(f"\n{found.file} is right: {count} {'query' if count == 1 else 'queries'}")
 
 
 @pipeline.command()
@@ -93,7 +100,7 @@ def validate(
     "--metrics-host", default="127.0.0.1", show_default=True, help="Address for the metrics."
 )
 def run(
-    file: Path,
+    files: tuple[Path, ...],
     url: str | None,
     checkpoint: str | None,
     parameters: tuple[str, ...],
@@ -103,17 +110,25 @@ def run(
     metrics_port: int | None,
     metrics_host: str,
 ) -> int:
-    """Run FILE until it ends or is stopped; queries that fail are started again.
+    """Run FILE until it ends or is stopped; queries that fail are started again. Several files share one Spark.
 
     SIGTERM or Ctrl-C lets every query end its batch. The next run goes on from the checkpoint.
     """
     if master is not None and remote is not None:
         raise click.UsageError("give --master or --remote, not both")
-    found = _load(file, url, checkpoint, parameters)
+    if remote is not None and len(files) > 1:
+        # A server resolves views when a query needs them, and not when they are made.
+        raise click.UsageError(
+            "with --remote, run one file at a time: views of several would be mixed up"
+        )
+    found = _load(files, url, checkpoint, parameters)
+    # What PySpark thinks of the versions of its dependencies is for those who package it.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
     from danubius.pipeline.run import How
     from danubius.pipeline.run import run as run_pipeline
 
-    _tell(f"{found.name}: starting Spark on {remote or master or 'local[*]'}")
+    names = ", ".join(each.name for each in found)
+    _tell(f"{names}: starting Spark on {remote or master or 'local[*]'}")
     with _display() as (tell, watch):
         is_well = run_pipeline(
             found, How(is_once, master, remote, metrics_host, metrics_port), tell, watch
@@ -125,10 +140,20 @@ def run(
 @_file_options
 @json_option
 def show_status(
-    file: Path, url: str | None, checkpoint: str | None, parameters: tuple[str, ...], as_json: bool
+    files: tuple[Path, ...],
+    url: str | None,
+    checkpoint: str | None,
+    parameters: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Show what the run of FILE on this machine does, or how the newest one ended."""
-    found = _load(file, url, checkpoint, parameters)
+    for number, found in enumerate(_load(files, url, checkpoint, parameters)):
+        if number and not as_json:
+            click.echo()
+        _show_status(found, as_json=as_json)
+
+
+def _show_status(found: Pipeline, *, as_json: bool) -> None:
     folder = statuses.folder_of(found.checkpoint)
     if folder is None:
         raise click.ClickException(
@@ -141,44 +166,74 @@ def show_status(
     ended = status.state in {"finished", "failed"}
     state = status.state if is_held or ended else "died"
     if as_json:
-        import msgspec
-
         print_json({**msgspec.to_builtins(status), "state": state})
         return
+    since, updated = (datetime.fromisoformat(text) for text in (status.started, status.updated))
     facts = {
-        "pipeline": status.pipeline,
-        "state": state,
-        "process": status.pid,
-        "since": status.started,
+        "pipeline": f"{status.pipeline} ({status.file})",
+        "state": f"{state} (process {status.pid})" if is_held else state,
+        "started": f"{since:%Y-%m-%d %H:%M:%S}Z",
+        "as of": f"{updated:%Y-%m-%d %H:%M:%S}Z, after {_duration(updated - since)}",
+        "checkpoint": found.checkpoint,
     }
-    facts["as of"] = status.updated
     if status.metrics_port is not None and is_held:
-        facts["metrics port"] = status.metrics_port
+        facts["metrics port"] = str(status.metrics_port)
     print_facts(facts)
-    print_table(COLUMNS, rows(status))
+    print_table(COLUMNS, rows(status, is_alive=is_held))
     for name, query in status.queries.items():
         if query.reason:
             click.echo(f"{name} failed last with: {query.reason}")
+    if state == "died":
+        click.echo("It was ended from outside. The next run goes on from the checkpoint.")
+
+
+def _duration(time: timedelta) -> str:
+    minutes, seconds = divmod(round(time.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def _load(
-    file: Path, url: str | None, checkpoint: str | None, parameters: tuple[str, ...]
-) -> Pipeline:
-    named: dict[str, str] = {}
-    for each in parameters:
+    files: tuple[Path, ...], url: str | None, checkpoint: str | None, parameters: tuple[str, ...]
+) -> list[Pipeline]:
+    try:
+        paths = [resolve(file) for file in files]
+        named = _parameters(paths, parameters)
+        found: list[Pipeline] = []
+        for path in paths:
+            place = f"{checkpoint}/{path.stem}" if checkpoint and len(paths) > 1 else checkpoint
+            found.append(load(path, Given(url, place, named[path])))
+            look_beside(found[-1].file)
+            problems = Problems()
+            check_functions(found[-1], problems)
+            problems.raise_if_any()
+    except InvalidPipeline as error:
+        raise Mistakes(error.message) from error
+    names = [each.name for each in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise click.UsageError(f"two pipelines have the name {twice[0]}")
+    return found
+
+
+def _parameters(files: list[Path], given: tuple[str, ...]) -> dict[Path, dict[str, str]]:
+    """What --set says to each file; of several it has to say which."""
+    named: dict[Path, dict[str, str]] = {file: {} for file in files}
+    for each in given:
         name, equals, value = each.partition("=")
         if not equals:
             raise click.UsageError(f"--set {each} must be NAME=VALUE")
-        named[name] = value
-    try:
-        found = load(resolve(file), Given(url, checkpoint, named))
-        look_beside(found.file)
-        problems = Problems()
-        check_functions(found, problems)
-        problems.raise_if_any()
-    except InvalidPipeline as error:
-        raise Mistakes(error.message) from error
-    return found
+        prefix, dot, rest = name.partition(".")
+        meant = [file for file in files if dot and file.stem == prefix]
+        if meant:
+            name = rest
+        elif len(files) == 1:
+            meant = files
+        else:
+            known = " or ".join(f"{file.stem}.{name}" for file in files)
+            raise click.UsageError(f"--set {name} does not say which file it is for: write {known}")
+        for file in meant:
+            named[file][name] = value
+    return named
 
 
 def _tell(line: str) -> None:
@@ -199,22 +254,25 @@ def _display() -> Generator[tuple[Callable[[str], None], Callable[[Status], None
         def tell(line: str) -> None:
             live.console.print(line, markup=False, highlight=False)
 
+        newest: dict[str, Status] = {}
+
         def watch(status: Status) -> None:
-            live.update(
-                build_table(COLUMNS, rows(status), f"{status.pipeline}: {status.state}"),
-                refresh=True,
-            )
+            newest[status.pipeline] = status
+            title = ", ".join(f"{name}: {each.state}" for name, each in newest.items())
+            live.update(live_table(newest, title, live.console.width), refresh=True)
 
         yield tell, watch
 
 
 class _Lines:
     def __init__(self) -> None:
-        self._told_at = time.monotonic()
+        self._started = time.monotonic()
+        self._told_at: dict[str, float] = {}
 
     def watch(self, status: Status) -> None:
-        if time.monotonic() - self._told_at < TOLD_EVERY_S:
+        now = time.monotonic()
+        if now - self._told_at.get(status.pipeline, self._started) < TOLD_EVERY_S:
             return
-        self._told_at = time.monotonic()
+        self._told_at[status.pipeline] = now
         for name, query in status.queries.items():
-            _tell(f"{name}: {sentence(query)}")
+            _tell(f"{status.pipeline}.{name}: {sentence(query)}")

@@ -1,4 +1,4 @@
-"""A pipeline as a child process: `danubius pipeline run` by this same interpreter, watched through its status file.
+"""Pipelines as a child process: `danubius pipeline run` by this same interpreter, watched through its status files.
 
 It has a session of its own, so that Ctrl-C is for the parent, which then stops it; and it is always gone, with the Java
 process below it, when the context ends.
@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final, Self
 
 from danubius.pipeline import status as statuses
+from danubius.pipeline.ready_made import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,19 +30,19 @@ _TAIL_LINES: Final = 5
 
 
 class PipelineProcess:
-    """One pipeline, its checkpoint and its log in `folder`."""
+    """Ready-made pipelines on one Spark, with their checkpoints and their log in `folder`."""
 
-    def __init__(
-        self, name: str, file: Path, url: str, folder: Path, parameters: Mapping[str, str]
-    ) -> None:
-        self.name = name
-        self.checkpoint = folder / "checkpoints" / name
-        self.log_path = folder / f"{name}.log"
-        self._command = [sys.executable, "-m", "danubius", "pipeline", "run", str(file)]
-        self._command += ["--url", url, "--checkpoint", str(self.checkpoint)]
-        for key, value in parameters.items():
-            self._command += ["--set", f"{key}={value}"]
+    def __init__(self, url: str, folder: Path, parameters: Mapping[str, Mapping[str, str]]) -> None:
+        """`parameters`: by pipeline."""
+        self.log_path = folder / "pipelines.log"
         self._folder = folder
+        self._checkpoints = {name: folder / "checkpoints" / name for name in parameters}
+        self._command = [sys.executable, "-m", "danubius", "pipeline", "run"]
+        self._command += [str(find(name)) for name in parameters]
+        self._command += ["--url", url, "--checkpoint", str(folder / "checkpoints")]
+        for name, values in parameters.items():
+            for key, value in values.items():
+                self._command += ["--set", f"{name}.{key}={value}"]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -65,9 +66,10 @@ class PipelineProcess:
     def _has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
-    def status(self) -> Status | None:
-        """None until it has one."""
-        return statuses.read(self.checkpoint)
+    def statuses(self) -> dict[str, Status]:
+        """By pipeline, as far as they have one yet."""
+        found = {name: statuses.read(folder) for name, folder in self._checkpoints.items()}
+        return {name: status for name, status in found.items() if status is not None}
 
     def ask_to_stop(self) -> None:
         """Its queries end their batches."""

@@ -29,6 +29,7 @@ NAMESPACE: Final = "danubius"
 SMALL_BYTES: Final = 32 << 20
 LARGE_BYTES: Final = 128 << 20
 """Files below the first are put together, up to about the second."""
+NAMES: Final = "schema.name-mapping.default"
 _BATCH: Final = "danubius.batch."
 
 
@@ -121,30 +122,40 @@ def upsert(
 def compact(place: Place) -> None:
     """Many small files become few large ones; readers of older snapshots still find the small ones."""
     table = place.load()
-    groups: dict[str, list[Any]] = {}
-    for task in table.scan().plan_files():
-        if task.delete_files:
-            return  # rows that are gone would come back
-        if task.file.file_size_in_bytes < SMALL_BYTES:
-            groups.setdefault(str(task.file.partition), []).append(task.file)
-    bins = [small for group in groups.values() for small in _bins(group) if len(small) > 1]
-    if not bins:
-        return
+    piles = _small_files(table)
     made: list[Path] = []
     try:
-        schema = _schema_of(table)
-        for small in bins:
-            made += [_merge([_local(file.file_path) for file in small], schema)]
-        with table.transaction() as change, change.update_snapshot().overwrite() as rewrite:
-            for old in (file for small in bins for file in small):
-                rewrite.delete_data_file(old)
-            paths = iter([f"file://{path}" for path in made])
-            for new in parquet_files_to_data_files(table.io, table.metadata, paths):
-                rewrite.append_data_file(new)
+        for pile in piles:
+            made += [_merge([_local(file.file_path) for file in pile], _schema_of(table))]
+        if made:
+            _replace(table, [file for pile in piles for file in pile], made)
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
         raise
+
+
+def _small_files(table: Table) -> list[list[Any]]:
+    """Those of one partition in piles that make a large file, or as much of one as there is."""
+    groups: dict[str, list[Any]] = {}
+    for task in table.scan().plan_files():
+        if task.delete_files:
+            return []  # rows that are gone would come back
+        if task.file.file_size_in_bytes < SMALL_BYTES:
+            groups.setdefault(str(task.file.partition), []).append(task.file)
+    return [pile for group in groups.values() for pile in _bins(group) if len(pile) > 1]
+
+
+def _replace(table: Table, old: list[Any], new: list[Path]) -> None:
+    with table.transaction() as change:
+        if table.name_mapping() is None:  # only upserts so far, whose files number their columns
+            change.set_properties({NAMES: table.schema().name_mapping.model_dump_json()})
+        with change.update_snapshot().overwrite() as rewrite:
+            for file in old:
+                rewrite.delete_data_file(file)
+            paths = iter([f"file://{path}" for path in new])
+            for file in parquet_files_to_data_files(table.io, change.table_metadata, paths):
+                rewrite.append_data_file(file)
 
 
 def _bins(files: list[Any]) -> list[list[Any]]:

@@ -18,7 +18,7 @@ except ImportError:
     ) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from prometheus_client.core import Metric
 
@@ -63,28 +63,32 @@ _GAUGES: Final[dict[str, tuple[str, Callable[[QueryStatus], float]]]] = {
 
 
 class PipelineCollector(Collector):
-    """Asks for the status when it is scraped."""
+    """Asks for the statuses of all pipelines when it is scraped."""
 
-    def __init__(self, status: Callable[[], Status]) -> None:
-        self._status = status
+    def __init__(self, statuses: Callable[[], Sequence[Status]]) -> None:
+        self._statuses = statuses
 
     def collect(self) -> Iterable[Metric]:
-        status = self._status()
+        queries = [
+            ([status.pipeline, name], query)
+            for status in self._statuses()
+            for name, query in status.queries.items()
+        ]
         for name, (text, value) in _COUNTERS.items():
             counter = CounterMetricFamily(PREFIX + name, text, labels=_LABELS)
-            for query, each in status.queries.items():
-                counter.add_metric([status.pipeline, query], value(each))
+            for labels, each in queries:
+                counter.add_metric(labels, value(each))
             yield counter
         for name, (text, value) in _GAUGES.items():
             gauge = GaugeMetricFamily(PREFIX + name, text, labels=_LABELS)
-            for query, each in status.queries.items():
-                gauge.add_metric([status.pipeline, query], value(each))
+            for labels, each in queries:
+                gauge.add_metric(labels, value(each))
             yield gauge
 
 
-def serve(status: Callable[[], Status], host: str, port: int) -> int:
+def serve(statuses: Callable[[], Sequence[Status]], host: str, port: int) -> int:
     """Answer `GET /metrics` until the process ends; returns the port, which 0 lets the system choose."""
     registry = CollectorRegistry()
-    registry.register(PipelineCollector(status))
+    registry.register(PipelineCollector(statuses))
     server, _ = start_http_server(port, addr=host, registry=registry)
     return server.server_port

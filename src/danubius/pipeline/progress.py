@@ -41,7 +41,7 @@ def advance(before: Figures, report: Json) -> Figures:
             before, in_per_second=0.0, out_per_second=0.0,
             lag=before.lag if lag is None else lag, watermark=watermark or before.watermark,
         )  # fmt: skip
-    rows_in = int(report.get("numInputRows") or 0)
+    rows_in = _rows_in(report)
     rows_out = _rows_out(report)
     batch_ms = int(
         report.get("durationMs", {}).get("triggerExecution") or report.get("batchDuration") or 0
@@ -96,8 +96,19 @@ def _offsets(value: object) -> dict[tuple[str, str], int]:
     }
 
 
+def _rows_in(report: Json) -> int:
+    """In all; a Spark Connect server says it only of each source."""
+    total = report.get("numInputRows")
+    if total is None:
+        total = sum(int(source.get("numInputRows") or 0) for source in report.get("sources", []))
+    return int(total)
+
+
 def _rows_out(report: Json) -> int:
     observed = report.get("observedMetrics", {}).get(OBSERVATION)
     if isinstance(observed, dict):
-        return int(cast("Json", observed).get(OBSERVED_ROWS) or 0)
+        row = cast("Json", observed)
+        # A Spark Connect server tells the row apart from its schema; it has one column.
+        counted = row["values"][0] if "values" in row else row.get(OBSERVED_ROWS)
+        return int(counted or 0)
     return max(0, int(report.get("sink", {}).get("numOutputRows") or 0))

@@ -1,9 +1,11 @@
 # pyright: reportUnknownMemberType=false
 # (of createDataFrame, whose types speak of pyarrow, which has none)
-"""A pipeline under way: the shell around `core.supervision`, in one thread but for batch writes.
+"""Pipelines under way: the shell around `core.supervision`, in one thread but for batch writes.
 
-It asks Spark twice a second what its queries did, tells the core, and obeys. Invariant: every streaming query it
-started has been stopped when `run` returns, and the status file says how it ended.
+It asks Spark twice a second what its queries did, tells the core, and obeys. Several pipelines share one session:
+a query's plan is resolved when its views are made, so views of the same name are not mixed up. If one has to be given
+up, all end. Invariant: every streaming query that was started has been
+stopped when `run` returns, and the status files say how it ended.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,14 +30,14 @@ from danubius.pipeline.building import frame_of, reason_of, start_stream, write_
 from danubius.pipeline.core.supervision import Done, GaveUp, Retry, Start, Stop, Supervision
 from danubius.pipeline.functions import own_files
 from danubius.pipeline.graph import needs
+from danubius.pipeline.problems import InvalidPipeline
 from danubius.pipeline.progress import Figures, Json, advance, is_batch
 from danubius.pipeline.status import QueryStatus, Status
 from danubius.pipeline.tables import TableDataSource
 from danubius.spark.sessions import session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -86,14 +88,16 @@ class Run:
     how: How
     tell: Callable[[str], None]
     watch: Callable[[Status], None]
+    wake: threading.Event = field(default_factory=threading.Event)
+    """Set when there is something to do at once."""
     metrics_port: int | None = None
+    outcome: bool | None = None
+    """Whether all went well, once it is over."""
     _streams: dict[str, Running] = field(default_factory=dict[str, Running])
     _ended: queue.SimpleQueue[tuple[str, str | None]] = field(
         default_factory=queue.SimpleQueue[tuple[str, str | None]]
     )
-    _wake: threading.Event = field(default_factory=threading.Event)
     _is_asked_to_stop: bool = False
-    _outcome: bool | None = None
     _started: str = field(default_factory=lambda: _now())
 
     def __post_init__(self) -> None:
@@ -104,26 +108,22 @@ class Run:
     def ask_to_stop(self) -> None:
         """From a signal handler or another thread; what runs ends its batch."""
         self._is_asked_to_stop = True
-        self._wake.set()
+        self.wake.set()
 
-    def loop(self, folder: Path | None) -> bool:
-        """Until all queries ended or were stopped; whether none had to be given up."""
-        while self._outcome is None:
-            if self._is_asked_to_stop and not self._supervision.is_stopping:
-                self.tell("stopping: every query ends its batch")
-                self._obey(self._supervision.stop())
-            self._obey(self._supervision.tick(_clock_ms()))
-            self._hear_batches()
-            for name in list(self._streams):
-                self._look_at(name, self._streams[name])
-            current = self.status()
-            if folder is not None:
-                statuses.write(folder, current)
-            self.watch(current)
-            if self._outcome is None:
-                self._wake.wait(POLL_S)
-                self._wake.clear()
-        return self._outcome
+    def step(self) -> None:
+        """Look once at everything, do what is due, and say how it stands."""
+        if self._is_asked_to_stop and not self._supervision.is_stopping:
+            self.tell("stopping: every query ends its batch")
+            self._obey(self._supervision.stop())
+        self._obey(self._supervision.tick(_clock_ms()))
+        self._hear_batches()
+        for name in list(self._streams):
+            self._look_at(name, self._streams[name])
+        current = self.status()
+        folder = statuses.folder_of(self.pipeline.checkpoint)
+        if folder is not None:
+            statuses.write(folder, current)
+        self.watch(current)
 
     def close(self) -> None:
         """After an error of our own: leave no query behind."""
@@ -133,8 +133,8 @@ class Run:
     def status(self) -> Status:
         supervision = self._supervision
         state = "stopping" if supervision.is_stopping else "running"
-        if self._outcome is not None:
-            state = "finished" if self._outcome else "failed"
+        if self.outcome is not None:
+            state = "finished" if self.outcome else "failed"
         return Status(
             self.pipeline.name, self.pipeline.file, os.getpid(), state, self._started, _now(), self.metrics_port,
             {
@@ -160,7 +160,7 @@ class Run:
                 case GaveUp(name, attempts, reason):
                     self.tell(f"{name} failed {attempts} times and is given up: {reason}")
                 case Done(is_success):
-                    self._outcome = is_success
+                    self.outcome = is_success
 
     def _start(self, sink: Sink) -> None:
         try:
@@ -185,7 +185,7 @@ class Run:
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is this query's failure
             reason = reason_of(error)
         self._ended.put((sink.name, reason))
-        self._wake.set()
+        self.wake.set()
 
     def _stop(self, name: str) -> None:
         running = self._streams.get(name)
@@ -236,62 +236,116 @@ class Run:
 
 
 def run(
-    pipeline: Pipeline, how: How, tell: Callable[[str], None], watch: Callable[[Status], None]
-) -> bool:
-    """Start Spark, run the pipeline until it ends or a signal asks for it; whether all went well."""
-    if any(source.topics for source in pipeline.sources.values()):
-        _find_broker(pipeline.url)
-    folder = statuses.folder_of(pipeline.checkpoint)
-    lock = None if folder is None else statuses.hold(folder)
-    try:
-        settings = _SETTINGS | pipeline.spark
-        spark = session(
-            f"danubius-{pipeline.name}", master=how.master, remote=how.remote, config=settings
-        )
-        try:
-            return run_on(spark, pipeline, how, tell, watch)
-        finally:
-            spark.stop()
-    finally:
-        if lock is not None:
-            lock.close()
-
-
-def run_on(
-    spark: SparkSession,
-    pipeline: Pipeline,
+    pipelines: Sequence[Pipeline],
     how: How,
     tell: Callable[[str], None],
     watch: Callable[[Status], None],
 ) -> bool:
-    """Run the pipeline on a session that is there; its owner sees to settings and to one run a checkpoint."""
-    folder = statuses.folder_of(pipeline.checkpoint)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    _prepare(spark, pipeline, how)
-    under_way = Run(spark, pipeline, how, tell, watch)
-    for name, waits in needs(pipeline, is_once=how.is_once).items():
-        if not waits:  # what Spark finds wrong in the file is told before anything runs
-            frame_of(spark, pipeline, pipeline.sinks[name])
-    if how.metrics_port is not None:
-        from danubius.pipeline.metrics import (
-            serve,
-        )  # needs a package that a run without metrics does not
-
-        under_way.metrics_port = serve(under_way.status, how.metrics_host, how.metrics_port)
-        tell(f"metrics at http://{how.metrics_host}:{under_way.metrics_port}/metrics")
-    with _signals(under_way.ask_to_stop):
+    """Start Spark, run the pipelines until they end or a signal asks for it; whether all went well."""
+    for pipeline in pipelines:
+        if any(source.topics for source in pipeline.sources.values()):
+            _find_broker(pipeline.url)
+    with ExitStack() as stack:
+        for pipeline in pipelines:
+            folder = statuses.folder_of(pipeline.checkpoint)
+            if folder is not None:
+                stack.enter_context(statuses.hold(folder))
+        name = "danubius-" + "-".join(pipeline.name for pipeline in pipelines)
+        settings = _SETTINGS | merged_settings(pipelines)
+        spark = session(name, master=how.master, remote=how.remote, config=settings)
         try:
-            return under_way.loop(folder)
+            return run_on(spark, pipelines, how, tell, watch)
         finally:
-            under_way.close()
+            spark.stop()
 
 
-def _prepare(spark: SparkSession, pipeline: Pipeline, how: How) -> None:
+def merged_settings(pipelines: Sequence[Pipeline]) -> dict[str, str]:
+    """Spark's settings of all files, which must not contradict each other."""
+    settings: dict[str, str] = {}
+    said_by: dict[str, str] = {}
+    for pipeline in pipelines:
+        for name, value in pipeline.spark.items():
+            if settings.setdefault(name, value) != value:
+                raise InvalidPipeline(
+                    f"{pipeline.file}: {name} is {value}, and {settings[name]} in {said_by[name]}:"
+                    " run them one by one, or make them the same"
+                )
+            said_by.setdefault(name, pipeline.file)
+    return settings
+
+
+def run_on(
+    spark: SparkSession,
+    pipelines: Sequence[Pipeline],
+    how: How,
+    tell: Callable[[str], None],
+    watch: Callable[[Status], None],
+) -> bool:
+    """Run the pipelines on a session that is there; its owner sees to settings and to one run a checkpoint."""
+    wake = threading.Event()
+    runs: list[Run] = []
+    _register(spark)
+    for pipeline in pipelines:
+        folder = statuses.folder_of(pipeline.checkpoint)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        _prepare(spark, pipeline, how)
+        for name, waits in needs(pipeline, is_once=how.is_once).items():
+            if not waits:  # what Spark finds wrong in the file is told before anything runs
+                frame_of(spark, pipeline, pipeline.sinks[name])
+        speak = _with_name(pipeline.name, tell) if len(pipelines) > 1 else tell
+        runs.append(Run(spark, pipeline, how, speak, watch, wake))
+    if how.metrics_port is not None:
+        _serve_metrics(runs, how, tell)
+    with _signals(lambda: _stop_all(runs)):
+        try:
+            return _loop(runs, wake)
+        finally:
+            for each in runs:
+                each.close()
+
+
+def _loop(runs: list[Run], wake: threading.Event) -> bool:
+    """Until all are over; whether nothing had to be given up."""
+    while True:
+        for each in runs:
+            if each.outcome is None:
+                each.step()
+            if each.outcome is False:
+                _stop_all(runs)
+        if all(each.outcome is not None for each in runs):
+            return all(each.outcome for each in runs)
+        wake.wait(POLL_S)
+        wake.clear()
+
+
+def _stop_all(runs: list[Run]) -> None:
+    for each in runs:
+        each.ask_to_stop()
+
+
+def _with_name(name: str, tell: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda line: tell(f"{name}.{line}")
+
+
+def _serve_metrics(runs: list[Run], how: How, tell: Callable[[str], None]) -> None:
+    from danubius.pipeline.metrics import serve  # needs a package that other runs do not
+
+    assert how.metrics_port is not None
+    port = serve(lambda: [each.status() for each in runs], how.metrics_host, how.metrics_port)
+    for each in runs:
+        each.metrics_port = port
+    tell(f"metrics at http://{how.metrics_host}:{port}/metrics")
+
+
+def _register(spark: SparkSession) -> None:
     from danubius.spark.source import DanubeDataSource
 
     spark.dataSource.register(TableDataSource)
     spark.dataSource.register(DanubeDataSource)
+
+
+def _prepare(spark: SparkSession, pipeline: Pipeline, how: How) -> None:
     files = own_files(pipeline)
     if how.remote is not None and files:
         spark.addArtifacts(*files, pyfile=True)

@@ -43,6 +43,17 @@ def test_a_batch_moves_every_figure() -> None:
     )  # fmt: skip
 
 
+def test_a_connect_server_says_the_same_in_another_form() -> None:
+    report = _report(
+        observedMetrics={
+            "danubius_out": {"values": [40], "schema": {"type": "struct", "fields": []}}
+        }
+    )
+    del report["numInputRows"]
+    report["sources"][0]["numInputRows"] = 500
+    assert advance(Figures(), report) == advance(Figures(), _report())
+
+
 def test_a_report_without_a_batch_moves_no_total() -> None:
     before = advance(Figures(), _report())
     after = advance(before, _report(4, durationMs={"latestOffset": 3}, eventTime={}))
@@ -87,7 +98,7 @@ def test_one_run_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_prometheus_gets_the_figures() -> None:
-    port = serve(_status, "127.0.0.1", 0)
+    port = serve(lambda: [_status()], "127.0.0.1", 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         page = answer.read().decode()
     labels = '{pipeline="p",query="table"}'

@@ -49,6 +49,9 @@ class Delta:
     def rows(self) -> list[dict[str, Any]]:
         return DeltaTable(str(self.folder)).to_pyarrow_table().to_pylist()
 
+    def compact(self) -> None:
+        delta.compact(self.folder)
+
     def files(self) -> int:
         return len(delta.data_files(self.folder)[1])
 
@@ -71,6 +74,9 @@ class Iceberg(Delta):
 
     def rows(self) -> list[dict[str, Any]]:
         return self.place.load().scan().to_arrow().to_pylist()
+
+    def compact(self) -> None:
+        iceberg.compact(self.place)
 
     def files(self) -> int:
         return len(iceberg.data_files(self.folder, None)[1])
@@ -114,9 +120,10 @@ def test_partition_values_come_back_as_they_were(tmp_path: Path, kind: type[Delt
     }
     assert table.files() == 4
     table.append(None, _rows(6))
-    if kind is Delta:
-        delta.compact(table.folder)
-    assert len(table.rows()) == 6
+    assert table.files() == 5
+    table.compact()
+    assert table.files() == 4, "a file for every combination of values"
+    assert {row["id"]: (row["name"], row["day"]) for row in table.rows()} == found | {6: found[1]}
 
 
 def test_overwriting_replaces_all_rows(tmp_path: Path, kind: type[Delta]) -> None:
@@ -170,13 +177,29 @@ def test_unsuitable_partition_columns_are_named(tmp_path: Path, kind: type[Delta
 
 
 def test_small_files_become_one(tmp_path: Path, kind: type[Delta]) -> None:
-    if kind is Iceberg:
-        return
     table = kind(tmp_path)
     for number in range(5):
         table.append(Batch("q", number), _rows(number))
     assert table.files() == 5
-    delta.compact(table.folder)
+    table.compact()
     assert table.files() == 1
     assert sorted(row["id"] for row in table.rows()) == [0, 1, 2, 3, 4]
-    assert not table.append(Batch("q", 4), _rows(4))
+    assert not table.append(Batch("q", 4), _rows(4)), "which batches were there is still known"
+    table.append(Batch("q", 5), _rows(5))
+    table.compact()
+    table.compact()
+    assert table.files() == 1
+    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_files_of_upserts_are_compacted_too(tmp_path: Path, kind: type[Delta]) -> None:
+    table = kind(tmp_path, keys=("id",))
+    for number in range(3):
+        table.upsert(Batch("q", number), _rows(number, name="old"))
+    table.upsert(Batch("q", 3), _rows(1, 7, name="new"))
+    before = table.rows()
+    table.compact()
+    assert table.files() == 1
+    assert sorted(map(str, table.rows())) == sorted(map(str, before))
+    table.upsert(Batch("q", 4), _rows(7, name="newest"))
+    assert {row["id"]: row["name"] for row in table.rows()}[7] == "newest"

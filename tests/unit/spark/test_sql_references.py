@@ -69,6 +69,22 @@ def test_views_stand_where_their_topics_stood(text: str) -> None:
     assert ORDERS in as_typed(rewritten)
 
 
+def test_tables_are_found_behind_from_and_join() -> None:
+    text = f"SELECT delta.`x` FROM delta.`t/a b` delta JOIN\niceberg . `/t/``c` c, {ORDERS} WHERE 'FROM delta.`no`'"
+    query = parse_query(text)
+    assert [(table.format, table.folder) for table in query.tables] == [
+        ("delta", "t/a b"),
+        ("iceberg", "/t/`c"),
+    ]
+    assert query.topics == ["/default/orders"]
+    rewritten = query.rewritten()
+    assert len(rewritten) == len(text)
+    assert "FROM `delta.t/a b` delta" in rewritten
+    assert "`iceberg./t/``c`" in rewritten
+    assert "SELECT delta.`x`" in rewritten
+    assert "delta.`t/a b`" in as_typed("the table `delta.t/a b` cannot be read")
+
+
 def bounds(where: str, alias: str = "") -> list[Bound]:
     return find_bounds(parse_query(f"SELECT a FROM {ORDERS} {alias} WHERE {where}"))
 

@@ -1,0 +1,169 @@
+"""A listening gRPC server made of servicers: one table of methods for each service.
+
+A method is `async (request, context) -> response`, a stream `(request, context) -> async iterator of responses`. A
+DanubiusError or Refused that it raises becomes the status of the answer, a request that is no message of its type is
+INVALID_ARGUMENT, and a method that a servicer does not have is FAILED_PRECONDITION with the servicer's sentence: nothing
+here is UNIMPLEMENTED without one. An exception that is none of ours is a bug: it is logged and answered INTERNAL.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from grpc import aio
+
+from danubius.edge.grpc.status import Refused, status_of
+from danubius.errors import DanubiusError, InvalidArgument
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+log = logging.getLogger(__name__)
+
+Context = aio.ServicerContext[Any, Any]
+Method = Callable[[Any, Context], Awaitable[Any]]
+Stream = Callable[[Any, Context], AsyncIterator[Any]]
+
+REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What is read of one request: above every limit of messages, so that those are refused with a sentence of ours."""
+STREAMS_MAX: Final = 10_000
+"""Calls under way on one connection."""
+
+
+class Servicer(NamedTuple):
+    """The methods of one service."""
+
+    service: ServiceDescriptor
+    methods: Mapping[str, Method]
+    streams: Mapping[str, Stream] = {}
+    refusal: str = "this broker does not serve it"
+    """Why the methods that are missing here are refused."""
+
+
+class _Malformed:
+    """In the place of a request that is not one."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+def make_handlers(servicer: Servicer) -> grpc.GenericRpcHandler:
+    """What grpc asks for the methods of a service."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for descriptor in servicer.service.methods:
+        name = descriptor.name
+        read = _reader(descriptor)
+        write = GetMessageClass(descriptor.output_type).SerializeToString
+        if name in servicer.streams:
+            handlers[name] = grpc.unary_stream_rpc_method_handler(
+                _guard_stream(servicer.streams[name], descriptor), read, write
+            )
+        else:
+            method = servicer.methods.get(name) or _refuse(servicer, name)
+            handlers[name] = grpc.unary_unary_rpc_method_handler(
+                _guard(method, descriptor), read, write
+            )
+    return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
+
+
+def _reader(descriptor: MethodDescriptor) -> Callable[[bytes], Any]:
+    parse = GetMessageClass(descriptor.input_type).FromString
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError as error:
+            return _Malformed(str(error))
+
+    return read
+
+
+def _refuse(servicer: Servicer, name: str) -> Method:
+    async def refuse(request: Any, context: Context) -> Any:
+        del request, context
+        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f"{name}: {servicer.refusal}")
+
+    return refuse
+
+
+def _check(request: Any, descriptor: MethodDescriptor) -> None:
+    if isinstance(request, _Malformed):
+        raise InvalidArgument(
+            f"the request is not a {descriptor.input_type.full_name}: {request.problem}"
+        )
+
+
+def _guard(method: Method, descriptor: MethodDescriptor) -> Any:
+    async def guarded(request: Any, context: Context) -> Any:
+        try:
+            _check(request, descriptor)
+            return await method(request, context)
+        except DanubiusError as error:
+            problem = Refused(status_of(error), error.message)
+        except Refused as refused:
+            problem = refused
+        except Exception:
+            log.exception("a gRPC request failed", extra={"method": descriptor.full_name})
+            problem = _BUG
+        await context.abort(problem.code, problem.message)
+
+    return guarded
+
+
+def _guard_stream(stream: Stream, descriptor: MethodDescriptor) -> Any:
+    async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            _check(request, descriptor)
+            async for response in stream(request, context):
+                yield response
+        except DanubiusError as error:
+            problem = Refused(status_of(error), error.message)
+        except Refused as refused:
+            problem = refused
+        except Exception:
+            log.exception("a gRPC stream failed", extra={"method": descriptor.full_name})
+            problem = _BUG
+        else:
+            return
+        await context.abort(problem.code, problem.message)
+
+    return guarded
+
+
+_BUG: Final = Refused(grpc.StatusCode.INTERNAL, "the broker failed; its log says how")
+
+
+class GrpcServer:
+    """One port and what is served on it."""
+
+    def __init__(self, servicers: Sequence[Servicer]) -> None:
+        self._server = aio.server(
+            options=[
+                ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+                ("grpc.max_concurrent_streams", STREAMS_MAX),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        self._server.add_generic_rpc_handlers(tuple(make_handlers(one) for one in servicers))
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the real port."""
+        try:
+            bound = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise InvalidArgument(f"cannot listen on {host}:{port} for gRPC")
+        await self._server.start()
+        return bound
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Take no more calls, and end those under way after `grace_s`."""
+        await self._server.stop(grace_s)

@@ -9,11 +9,11 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs protos bench fuzz fuzz-rest lock clean
+.PHONY: help setup demo test check format docs protos bench bench-grpc fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml .ci/setup
 	@.ci/setup
@@ -49,6 +49,9 @@ protos: $(STAMP) ## compile the protos of the gRPC edge (after a change to one o
 
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)
+
+bench-grpc: $(STAMP) ## Danube's own client beside the native one (minutes)
+	@$(PY) benches/grpc.py $(BENCH_ARGS)
 
 fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 900 tests/property $(wildcard tests/fuzz)

@@ -1,15 +1,16 @@
 """A listening gRPC server made of servicers: one table of methods for each service.
 
-A method is `async (request, context) -> response`, a stream `(request, context) -> async iterator of responses`. A
+A method is `async (request, context) -> response`, a stream `async (request, context) -> None` that writes what it has
+with `await context.write(response)`, so that it hears at once, as a CancelledError, that its reader is gone. A
 DanubiusError or Refused that it raises becomes the status of the answer, a request that is no message of its type is
-INVALID_ARGUMENT, and a method that a servicer does not have is FAILED_PRECONDITION with the servicer's sentence: nothing
-here is UNIMPLEMENTED without one. An exception that is none of ours is a bug: it is logged and answered INTERNAL.
+INVALID_ARGUMENT, and a method that a servicer does not have is FAILED_PRECONDITION with the servicer's sentence:
+nothing is UNIMPLEMENTED without one. An exception that is none of ours is a bug: it is logged and answered INTERNAL.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
@@ -17,6 +18,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from danubius.edge.grpc.standard import add_standard
 from danubius.edge.grpc.status import Refused, status_of
 from danubius.errors import DanubiusError, InvalidArgument
 
@@ -27,12 +29,24 @@ log = logging.getLogger(__name__)
 
 Context = aio.ServicerContext[Any, Any]
 Method = Callable[[Any, Context], Awaitable[Any]]
-Stream = Callable[[Any, Context], AsyncIterator[Any]]
+Stream = Callable[[Any, Context], Awaitable[None]]
 
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
 """What is read of one request: above every limit of messages, so that those are refused with a sentence of ours."""
-STREAMS_MAX: Final = 10_000
-"""Calls under way on one connection."""
+CALLS_MAX: Final = 10_000
+"""Under way on one connection."""
+KEEPALIVE_MS: Final = 20_000
+"""A connection silent for this long is asked whether it is alive, and ended without an answer in half the time."""
+
+_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.max_concurrent_streams", CALLS_MAX),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 0),  # clients may ask as often as they like
+]
 
 
 class Servicer(NamedTuple):
@@ -63,7 +77,7 @@ def make_handlers(servicer: Servicer) -> grpc.GenericRpcHandler:
         write = GetMessageClass(descriptor.output_type).SerializeToString
         if name in servicer.streams:
             handlers[name] = grpc.unary_stream_rpc_method_handler(
-                _guard_stream(servicer.streams[name], descriptor), read, write
+                _guard(servicer.streams[name], descriptor), read, write
             )
         else:
             method = servicer.methods.get(name) or _refuse(servicer, name)
@@ -100,7 +114,7 @@ def _check(request: Any, descriptor: MethodDescriptor) -> None:
         )
 
 
-def _guard(method: Method, descriptor: MethodDescriptor) -> Any:
+def _guard(method: Method | Stream, descriptor: MethodDescriptor) -> Any:
     async def guarded(request: Any, context: Context) -> Any:
         try:
             _check(request, descriptor)
@@ -112,27 +126,7 @@ def _guard(method: Method, descriptor: MethodDescriptor) -> Any:
         except Exception:
             log.exception("a gRPC request failed", extra={"method": descriptor.full_name})
             problem = _BUG
-        await context.abort(problem.code, problem.message)
-
-    return guarded
-
-
-def _guard_stream(stream: Stream, descriptor: MethodDescriptor) -> Any:
-    async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            _check(request, descriptor)
-            async for response in stream(request, context):
-                yield response
-        except DanubiusError as error:
-            problem = Refused(status_of(error), error.message)
-        except Refused as refused:
-            problem = refused
-        except Exception:
-            log.exception("a gRPC stream failed", extra={"method": descriptor.full_name})
-            problem = _BUG
-        else:
-            return
-        await context.abort(problem.code, problem.message)
+        return await context.abort(problem.code, problem.message)
 
     return guarded
 
@@ -141,28 +135,26 @@ _BUG: Final = Refused(grpc.StatusCode.INTERNAL, "the broker failed; its log says
 
 
 class GrpcServer:
-    """One port and what is served on it."""
+    """One port and what is served on it: bind it, then tell it what to serve."""
 
-    def __init__(self, servicers: Sequence[Servicer]) -> None:
-        self._server = aio.server(
-            options=[
-                ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
-                ("grpc.max_concurrent_streams", STREAMS_MAX),
-                ("grpc.so_reuseport", 0),
-            ]
-        )
-        self._server.add_generic_rpc_handlers(tuple(make_handlers(one) for one in servicers))
+    def __init__(self) -> None:
+        self._server = aio.server(options=_OPTIONS)
 
-    async def open(self, host: str, port: int) -> int:
-        """Listen; returns the real port."""
+    def bind(self, host: str, port: int) -> int:
+        """Take the port; returns the real one."""
         try:
             bound = self._server.add_insecure_port(f"{host}:{port}")
         except RuntimeError:
             bound = 0
         if not bound:
-            raise InvalidArgument(f"cannot listen on {host}:{port} for gRPC")
-        await self._server.start()
+            raise InvalidArgument(f"cannot listen on {host}:{port} for gRPC: it is taken")
         return bound
+
+    async def serve(self, servicers: Sequence[Servicer]) -> None:
+        """Serve these, and the standard services about them, from now on."""
+        self._server.add_generic_rpc_handlers(tuple(make_handlers(one) for one in servicers))
+        await add_standard(self._server, [one.service.full_name for one in servicers])
+        await self._server.start()
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Take no more calls, and end those under way after `grace_s`."""

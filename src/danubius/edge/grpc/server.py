@@ -123,6 +123,10 @@ def _guard(method: Method | Stream, descriptor: MethodDescriptor) -> Any:
             problem = Refused(status_of(error), error.message)
         except Refused as refused:
             problem = refused
+        except aio.InternalError:
+            # Its client went while something was written to it: nobody is left to be answered.
+            log.debug("a gRPC client left", extra={"method": descriptor.full_name})
+            return None
         except Exception:
             log.exception("a gRPC request failed", extra={"method": descriptor.full_name})
             problem = _BUG

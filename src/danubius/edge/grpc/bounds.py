@@ -21,6 +21,8 @@ PRODUCERS_MAX: Final = 20_000
 """Open at once; the one unused for longest leaves for the next, and comes back with its next message."""
 IDLE_PRODUCER_S: Final = 60.0
 """A producer that neither sends nor asks whether it is well leaves after this long: its client is gone."""
+SILENT_PRODUCER_S: Final = 12.0
+"""The same where a limit on producers is reached: two questions after its health, which come every 5 s, are missing."""
 SWEEP_S: Final = 5.0
 """How often producers and consumers are looked over."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import heapq
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from danubius.edge.grpc.bounds import (
     GATHERED_MESSAGES_MAX,
     IDLE_PRODUCER_S,
     PRODUCERS_MAX,
+    SILENT_PRODUCER_S,
     SWEEP_S,
     WAITING_BYTES_MAX,
 )
@@ -28,6 +30,7 @@ from danubius.errors import (
     BrokerUnavailable,
     DanubiusError,
     HandleNotFound,
+    LimitReached,
     Overloaded,
     ProducerBusy,
     ShuttingDown,
@@ -303,7 +306,13 @@ class Producers:
             life = existing.pipeline.sequencer.producer_or_none(name)
             if life is not None:
                 resume_epoch = life.epoch
-        answer = await self.line.ask(OpenProducer(topic, name, spec, resume_epoch, access))
+        asked = OpenProducer(topic, name, spec, resume_epoch, access)
+        try:
+            answer = await self.line.ask(asked)
+        except LimitReached:
+            if not self._close_silent(topic):
+                raise
+            answer = await self.line.ask(asked)
         return int(answer.command.handle)
 
     def _heard(self, command: AnyCommand, payload: Sequence[Buffer]) -> None:
@@ -340,10 +349,24 @@ class Producers:
         self.line.tell(CloseProducer(handle))
 
     def _close_oldest(self) -> None:
+        """Those unused for longest, several at once: looking for them takes longer than opening one."""
         idle = [one for one in self._known.values() if not one.is_busy]
         if not idle:
             raise Overloaded("too many producers are busy; try again in a second")
-        self._leave(min(idle, key=lambda one: one.used_s))
+        for one in heapq.nsmallest(PRODUCERS_MAX // 100, idle, key=lambda one: one.used_s):
+            self._leave(one)
+
+    def _close_silent(self, topic: TopicName) -> bool:
+        """Let the producers of a topic go whose clients seem to be gone; False: there are none."""
+        before_s = self.loop.time() - SILENT_PRODUCER_S
+        silent = [
+            one
+            for one in self._known.values()
+            if one.topic == topic and not one.is_busy and one.used_s <= before_s
+        ]
+        for one in silent:
+            self._leave(one)
+        return bool(silent)
 
     def _close_idle(self) -> None:
         before_s = self.loop.time() - IDLE_PRODUCER_S

@@ -31,6 +31,7 @@ from danubius.errors import (
     DanubiusError,
     HandleNotFound,
     LimitReached,
+    MessageTooLarge,
     Overloaded,
     ProducerBusy,
     ShuttingDown,
@@ -70,6 +71,17 @@ class Draft(NamedTuple):
     schema: tuple[int, int]
     """Its number and version; (0, 0): none."""
     size: int
+    """With all that came with it."""
+
+    def check(self, limit: int) -> None:
+        """Refuse what is larger than its topic allows: a batch is looked at as a whole, this one is not alone in it."""
+        if self.size <= limit:
+            return
+        size = len(self.payload) + len(self.key or b"")
+        for name, value in (self.attributes or {}).items():
+            size += len(name.encode()) + len(value.encode())
+        if size > limit:
+            raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
 
 
 class _Send(NamedTuple):
@@ -221,7 +233,10 @@ class Producers:
         """Store a message; returns once it is as durable as its topic asks."""
         if self.waiting_bytes + draft.size > WAITING_BYTES_MAX:
             raise Overloaded("too much waits for the broker's disk; try again in a second")
+        existing = self._broker.topics.get(topic)
         producer = self._known.get((topic, name))
+        if existing is not None:
+            draft.check(existing.policies.message_bytes_max)
         if producer is None or not producer.handle:
             existing = self._find_topic(topic)
             producer = await self.open(topic, name, existing.spec.dispatch, Access.SHARED)

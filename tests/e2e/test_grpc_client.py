@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from e2e.danube_process import DanubeFailed, DanubeProcess, danube_client
+import danubius.blocking
+from e2e.danube_process import DanubeFailed, DanubeProcess, Received, danube_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,6 +160,26 @@ def test_a_standby_takes_over_with_what_was_not_acknowledged(
             client.send("p", str(number).encode())
         assert len(active.take("a", 5, ack=False)) == 5
     assert [int(one.payload) for one in client.take("b", 5)] == [0, 1, 2, 3, 4]
+
+
+def test_a_client_whose_subscription_was_removed_subscribes_again_by_itself(
+    client: DanubeProcess, grpc_broker: BrokerProcess, topic: str
+) -> None:
+    client.do("open_producer", name="p", topic=topic)
+    client.do("subscribe", name="c", topic=topic, subscription="s")
+    client.send("p", b"before")
+    assert [one.payload for one in client.take("c")] == [b"before"]
+    with danubius.blocking.connect(grpc_broker.url) as operator:
+        operator.admin.delete_subscription(topic, "s", force=True)
+        # It hears of it with its next question after its health, and begins at the end of the topic then.
+        limit = time.monotonic() + 90
+        taken: list[Received] = []
+        while not taken and time.monotonic() < limit:
+            client.send("p", b"after")
+            taken = client.take("c", timeout_s=0.5)
+        assert [one.payload for one in taken] == [b"after"]
+        found = operator.admin.describe_subscription(topic, "s")
+    assert found.consumers == ["c"]
 
 
 def test_errors_say_what_is_wrong(client: DanubeProcess, topic: str) -> None:

@@ -58,7 +58,7 @@ def test_a_topic_name_that_cannot_be_is_refused_everywhere(raw: RawGrpc, name: s
         ("StorageService", "ListSegmentDescriptors", {"topic": name}),
     ]  # fmt: skip
     for service, method, fields in calls:
-        with pytest.raises(Refusal, match="topic|namespace") as refused:
+        with pytest.raises(Refusal, match=r"topic|namespace") as refused:
             raw.call(service, method, **fields)
         assert refused.value.code is _Code.INVALID_ARGUMENT, method
 
@@ -215,3 +215,26 @@ def test_the_official_client_may_be_imported_beside_the_broker() -> None:
         timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_without_the_extra_the_rest_is_served_and_the_log_says_so(data_dir: Path) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['grpc'] = None   # as if it were not installed\n"
+        "from danubius.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "standalone", "--data-dir", str(data_dir), "--port", "0",
+         "--http-port", "0", "--set", "server.grpc=true"],
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().startswith("danubius ready")
+            process.terminate()
+            _, log = process.communicate(timeout=90)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "clients of Danube are not served: pip install 'danubius[grpc]'" in log

@@ -118,7 +118,7 @@ async def test_a_message_that_clients_could_not_take_is_refused_at_once(
     async with calling(broker.grpc_port) as calls:
         producer = await DanubeProducer.open(calls, topic)
         consumer = await DanubeConsumer.open(calls, topic)
-        for size in (4 * MIB, 5 * MIB, 20 * MIB):
+        for size in (4 * MIB, 5 * MIB, 15 * MIB):
             with pytest.raises(grpc.aio.AioRpcError, match="bytes") as refused:
                 await producer.send(bytes(size))
             assert refused.value.code() is Code.INVALID_ARGUMENT, size

@@ -31,10 +31,13 @@ Context = aio.ServicerContext[Any, Any]
 Method = Callable[[Any, Context], Awaitable[Any]]
 Stream = Callable[[Any, Context], Awaitable[None]]
 
-REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What is read of one request: above every limit of messages, so that those are refused with a sentence of ours."""
+REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is read of one request: above every limit of messages, so that those are refused with a sentence of ours, and not
+far above, as requests are read whole, however many come at once."""
 CALLS_MAX: Final = 10_000
 """Under way on one connection."""
+ALL_CALLS_MAX: Final = 20_000
+"""On all of them: a stream that is held costs 18 kB."""
 KEEPALIVE_MS: Final = 20_000
 """A connection silent for this long is asked whether it is alive, and ended without an answer in half the time."""
 
@@ -142,7 +145,7 @@ class GrpcServer:
     """One port and what is served on it: bind it, then tell it what to serve."""
 
     def __init__(self) -> None:
-        self._server = aio.server(options=_OPTIONS)
+        self._server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=ALL_CALLS_MAX)
 
     def bind(self, host: str, port: int) -> int:
         """Take the port; returns the real one."""

@@ -32,8 +32,8 @@ Method = Callable[[Any, Context], Awaitable[Any]]
 Stream = Callable[[Any, Context], Awaitable[None]]
 
 REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What is read of one request: above every limit of messages, so that those are refused with a sentence of ours, and not
-far above, as requests are read whole, however many come at once."""
+"""What is read of one request: above every limit of messages, so that those are refused with a sentence of ours, and
+not far above, as requests are read whole, however many come at once."""
 CALLS_MAX: Final = 10_000
 """Under way on one connection."""
 ALL_CALLS_MAX: Final = 20_000

@@ -191,7 +191,8 @@ def test_a_stream_that_is_not_read_holds_up_nobody_and_loses_nothing(
                 other.ack(next(stream), "quick")
             # 60 MB went by; what waits for the slow one is a small part of it. The rest is the broker's own cache.
             assert broker.rss_peak_bytes() - before < 250 << 20
-            assert len(_take(slow, count)) == count
+            for _ in range(count):
+                raw.ack(next(slow), "slow")
 
 
 def test_clients_behind_a_proxy_are_sent_there(start_broker: StartBroker) -> None:

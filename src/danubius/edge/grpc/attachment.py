@@ -1,7 +1,10 @@
 """One consumer of Danube's clients on its subscription, from its subscribing to the end of its stream.
 
 It is a consumer like any other: a line, a handle, credit. What was delivered waits here, as batches, for the reader of
-the stream; credit is given back as that takes it, so a reader that stalls holds up nothing but its own share.
+the stream; credit is given back as that takes it, so a reader that stalls holds up nothing but its own share. Of a
+reliable topic, what its client has and has not acknowledged counts too: clients read far ahead of what they work on,
+and what waits there for longer than the ack time-out would come again. Invariant: granted, held and unacknowledged
+messages are together no more than the stream may have open.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from danubius.ack.core.ranges import RangeSet
+import msgspec
+
+from danubius.broker.failing import policy_of
 from danubius.edge.grpc.bounds import (
     LOSSY_STREAM_BYTES,
     LOSSY_STREAM_MESSAGES,
+    OPEN_MESSAGES,
+    STALLED_S,
     STREAM_BYTES,
-    STREAM_MESSAGES,
     TOO_LARGE_RETRY_MS,
 )
 from danubius.edge.grpc.delivering import Packer, cuts
@@ -70,12 +76,14 @@ class Attachment:
         self._handle = 0
         self._held: deque[_Delivery] = deque()
         self._arrived = asyncio.Event()
-        self._owed_messages = 0
+        self._granted = 0
+        """Messages asked for and not delivered."""
+        self._waiting = 0
+        """Messages delivered here and not sent."""
         self._owed_bytes = 0
-        self._credit = (0, 0)
         self._topic: Topic
-        self._unacked = RangeSet()
-        """What its client was sent and has not answered."""
+        self._unacked: set[int] = set()
+        """What its client was sent and has not answered, of a reliable topic."""
         self.ended: DanubiusError | None = None
         """Why it is over."""
 
@@ -83,10 +91,8 @@ class Attachment:
         """Attach it; creates the subscription, at the end of the topic, if there is none."""
         known = self.known
         topic = self._broker.topic(known.topic)
-        if topic.is_reliable:
-            self._credit = (STREAM_MESSAGES, STREAM_BYTES)
-        else:
-            self._credit, failure = (LOSSY_STREAM_MESSAGES, LOSSY_STREAM_BYTES), None
+        if not topic.is_reliable:
+            failure = None
         try:
             answer = await self._line.ask(
                 Subscribe(
@@ -120,7 +126,7 @@ class Attachment:
 
     async def deliver(self, write: Callable[[Any], Awaitable[None]]) -> DanubiusError:
         """Write what is delivered, message by message, until it is over; returns why."""
-        self._owed_messages, self._owed_bytes = self._credit
+        self._owed_bytes = STREAM_BYTES if self._topic.is_reliable else LOSSY_STREAM_BYTES
         self._grant()
         packer = Packer(self._topic, self._broker_url)
         while True:
@@ -131,31 +137,63 @@ class Attachment:
                         if self.ended is not None:
                             return self.ended
                         await self._write(offset, message, write)
-                self._owed_messages += command.messages
                 self._owed_bytes += size
                 self._grant()
             if self.ended is not None:
                 return self.ended
-            self._arrived.clear()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until something is delivered, or it is over."""
+        self._arrived.clear()
+        if self._granted:
             await self._arrived.wait()
+            return
+        # Its client has all it may have. What it let time out may have been acknowledged by others meanwhile.
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await self._arrived.wait()
+        except TimeoutError:
+            subscription = self._topic.subscriptions.get(self.known.subscription)
+            if subscription is not None:
+                cursor = subscription.cursor
+                self._unacked = {one for one in self._unacked if cursor.unacked(one, one + 1)}
+                self._grant()
 
     async def _write(
         self, offset: int, message: Any | None, write: Callable[[Any], Awaitable[None]]
     ) -> None:
+        self._waiting -= 1
         if message is None:
             self._refuse(offset)
             return
         if self._topic.is_reliable:
-            self._unacked.add(offset, offset + 1)
+            self._unacked.add(offset)
         await write(message)
 
+    def _open_max(self) -> int:
+        """How many messages the stream may have open: by default, or as the subscription was told."""
+        if not self._topic.is_reliable:
+            return LOSSY_STREAM_MESSAGES
+        subscription = self._topic.subscriptions.get(self.known.subscription)
+        if subscription is None:
+            return OPEN_MESSAGES
+        told = policy_of(self._topic, subscription).unacked_messages_max
+        return OPEN_MESSAGES if told is msgspec.UNSET else max(OPEN_MESSAGES, told)
+
     def _grant(self) -> None:
-        """Give back what is owed, once it is half of all credit."""
-        messages, size = self._credit
-        is_due = self._owed_messages * 2 >= messages or self._owed_bytes * 2 >= size
-        if is_due and self.ended is None:
-            self._line.tell(Flow(self._handle, self._owed_messages, self._owed_bytes))
-            self._owed_messages = self._owed_bytes = 0
+        """Give back what is free, once it is half of all that may be open, or nothing is under way."""
+        if self.ended is not None:
+            return
+        most = self._open_max()
+        room = most - self._granted - self._waiting - len(self._unacked)
+        is_idle = not self._granted and not self._waiting
+        if room < 0 or not (room * 2 >= most or is_idle):
+            room = 0
+        if room or self._owed_bytes * 2 >= STREAM_BYTES:
+            self._granted += room
+            owed, self._owed_bytes = self._owed_bytes, 0
+            self._line.tell(Flow(self._handle, room, owed))
 
     def _refuse(self, offset: int) -> None:
         """These clients cannot take it: others may, and a failure policy may set it aside."""
@@ -164,6 +202,8 @@ class Attachment:
 
     def _heard(self, command: AnyCommand, payload: Sequence[Buffer]) -> None:
         if isinstance(command, Deliver):
+            self._granted -= command.messages
+            self._waiting += command.messages
             self._held.append(_Delivery(command, payload, sum(map(len, payload))))
             self._arrived.set()
         elif isinstance(command, ConsumerClosed) and self.ended is None:
@@ -176,12 +216,14 @@ class Attachment:
         return offset in self._unacked
 
     def ack(self, offset: int) -> None:
-        self._unacked.remove(offset, offset + 1)
+        self._unacked.discard(offset)
         self._line.tell(Ack(self._handle, [(offset, offset + 1)]))
+        self._grant()
 
     def nack(self, offset: int, delay_ms: int, reason: str) -> None:
-        self._unacked.remove(offset, offset + 1)
+        self._unacked.discard(offset)
         self._line.tell(Nack(self._handle, [(offset, offset + 1)], delay_ms, reason))
+        self._grant()
 
 
 REPLACED = ClientClosed("another stream of this consumer took over")

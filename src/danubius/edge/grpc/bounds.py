@@ -26,10 +26,13 @@ SILENT_PRODUCER_S: Final = 12.0
 SWEEP_S: Final = 5.0
 """How often producers and consumers are looked over."""
 
-STREAM_MESSAGES: Final = 256
-"""Messages that may wait for the reader of one stream."""
+OPEN_MESSAGES: Final = 10
+"""Messages of one stream that are delivered and not acknowledged, unless its subscription was told of more. So a client
+that works on one message at a time has 3 s for each before the ack time-out. Danube: all streams together."""
 STREAM_BYTES: Final = 512 * KIB
-"""The same in bytes."""
+"""Bytes that may wait for the reader of one stream."""
+STALLED_S: Final = 5.0
+"""A stream whose client has all it may have looks this often whether others have acknowledged some of it."""
 LOSSY_STREAM_MESSAGES: Final = 16_384
 """The same of a non-reliable topic, where what does not fit is lost."""
 LOSSY_STREAM_BYTES: Final = 4 * MIB

@@ -173,7 +173,14 @@ class BrokerProcess:
     def _grpc_options(self) -> list[str]:
         if not self.grpc:
             return []
-        return ["--set", "server.grpc=true", "--grpc-port", str(self.grpc_port), "--admin-port", str(self.admin_port)]
+        return [
+            "--set",
+            "server.grpc=true",
+            "--grpc-port",
+            str(self.grpc_port),
+            "--admin-port",
+            str(self.admin_port),
+        ]
 
     def start(self) -> BrokerProcess:
         """Start the process and wait until it says that it is ready."""

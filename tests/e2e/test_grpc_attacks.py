@@ -74,7 +74,7 @@ async def test_a_stream_that_is_not_read_bounds_its_own_memory(
         assert await distinct_offsets(healthy, 1000) == list(range(1000))
         grown = broker.rss_bytes() - before
         assert grown < 150 * MIB, f"{grown / MIB:.0f} MiB for a backlog of {total / 1000:.0f} MB"
-        assert await distinct_offsets(stalled, 5000) == list(range(5000)), (
+        assert await distinct_offsets(stalled, 1000) == list(range(1000)), (
             "it goes on where it stopped"
         )
 
@@ -83,7 +83,7 @@ async def distinct_offsets(consumer: DanubeConsumer, count: int) -> list[int]:
     """In the order in which they came first: what is not acknowledged in time comes again."""
     seen: dict[int, None] = {}
     while len(seen) < count:
-        (message,) = await consumer.take(1)
+        (message,) = await consumer.take(1, is_acking=True)
         seen[message.msg_id.topic_offset] = None
     return list(seen)
 

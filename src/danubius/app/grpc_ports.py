@@ -33,7 +33,9 @@ async def open_grpc(
         log.info("clients of Danube are not served: pip install 'danubius[grpc]'")
         return None
     host = ports.advertised_host or dialable(options.host)
-    grpc_options = GrpcOptions(options.host, ports.port, ports.admin_port, host, ports.connect_url)
+    grpc_options = GrpcOptions(
+        options.host, ports.port, ports.admin_port, ports.advertised_host, ports.connect_url
+    )
     edge = GrpcEdge(node, grpc_options, folder, files)
 
     def addresses() -> Addresses:

@@ -15,15 +15,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import msgspec
 
+from danubius.edge.grpc.admin_policies import unless_told
 from danubius.edge.grpc.attachment import LEFT, REPLACED, Attachment
 from danubius.edge.grpc.bounds import (
-    ACK_TIMEOUT_MS,
     CLOSE_TAKEN_S,
     CLOSE_TOLD_S,
     IDLE_CONSUMER_S,
-    REDELIVERY_DELAY_MS,
     SWEEP_S,
     TURNS_MAX,
     WAIT_S,
@@ -42,13 +40,13 @@ from danubius.errors import (
     TopicNotFound,
 )
 from danubius.model.ids import TopicName
-from danubius.model.policy import FailurePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from danubius.broker.node import Node
     from danubius.edge.grpc.consumer_book import ConsumerBook, Known
+    from danubius.model.policy import FailurePolicy
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +144,8 @@ class Consumers:
     def _failure(self, known: Known) -> FailurePolicy | None:
         """What Danube does with messages that fail, unless the topic's policies say something else."""
         policy = self._broker.topic(known.topic).policies.failure
-        if policy != FailurePolicy():
-            return None
-        return msgspec.structs.replace(
-            policy, ack_timeout_ms=ACK_TIMEOUT_MS, delay_ms=REDELIVERY_DELAY_MS
-        )
+        told = unless_told(policy)
+        return None if told == policy else told
 
     def _ended(self, consumer: GrpcConsumer, attachment: Attachment) -> None:
         place = (attachment.known.topic, attachment.known.subscription)

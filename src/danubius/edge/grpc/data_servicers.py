@@ -5,7 +5,7 @@ Here requests are read and answered; what they mean is in `producing` and `consu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -27,6 +27,7 @@ from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
     from danubius.broker.node import Node
+    from danubius.edge.grpc.addresses import Addresses
     from danubius.edge.grpc.consuming import Consumers
     from danubius.edge.grpc.server import Context
 
@@ -40,15 +41,6 @@ _TYPES: Final = {
     3: SubscriptionType.KEY_SHARED,
 }
 NO_REGISTRY: Final = "this broker has no schema registry; send without a schema"
-
-
-class Addresses(NamedTuple):
-    """Where clients find the broker."""
-
-    broker_url: str
-    """The broker itself."""
-    connect_url: str
-    """Where to connect: the broker, or a proxy before it."""
 
 
 def _known_value(values: dict[int, Any], number: int, what: str) -> Any:
@@ -207,15 +199,14 @@ class DiscoveryEdge:
         ]
 
     async def _look_up(self, request: Any, context: Context) -> Any:
-        del context
         self._names(request.topic)
-        broker_url, connect_url = self._addresses
+        found = self._addresses.for_peer(context.peer())
         return danube.TopicLookupResponse(
             request_id=request.request_id,
             response_type="Connect",
-            connect_url=connect_url,
-            broker_url=broker_url,
-            proxy=connect_url != broker_url,
+            connect_url=found.connect_url,
+            broker_url=found.broker_url,
+            proxy=found.is_proxied,
         )
 
     async def _partitions(self, request: Any, context: Context) -> Any:

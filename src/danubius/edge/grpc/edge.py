@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from danubius.edge.grpc.addresses import Addresses
 from danubius.edge.grpc.consumer_book import ConsumerBook
 from danubius.edge.grpc.consuming import Consumers
 from danubius.edge.grpc.data_servicers import (
-    Addresses,
     ConsumerEdge,
     DiscoveryEdge,
     ProducerEdge,
@@ -16,7 +16,6 @@ from danubius.edge.grpc.data_servicers import (
 )
 from danubius.edge.grpc.producing import Producers
 from danubius.edge.grpc.server import GrpcServer
-from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +35,8 @@ class GrpcOptions(NamedTuple):
     host: str
     port: int
     admin_port: int
-    advertised_host: str
+    advertised_host: str = ""
+    """How clients reach the broker; empty: as it listens."""
     connect_url: str = ""
     """Of a proxy that clients come through; empty: none."""
 
@@ -61,11 +61,10 @@ class GrpcEdge:
         # Who listens on port 0 learns it by binding, and must tell it in its answers: bind first, then fill in.
         data = GrpcServer()
         self._servers.append(data)
-        self.port = data.bind(options.host, options.port)
-        broker_url = f"http://{options.advertised_host}:{self.port}"
-        addresses = Addresses(broker_url, options.connect_url or broker_url)
+        self.port = data.bind(options.host, options.port, "--grpc-port")
+        addresses = Addresses(options.host, self.port, options.advertised_host, options.connect_url)
         producers = self._producers = Producers(self._node)
-        consumers = self._consumers = Consumers(self._node, self._book, broker_url)
+        consumers = self._consumers = Consumers(self._node, self._book, addresses.url)
         await data.serve(
             [
                 ProducerEdge(self._node, producers).servicer(),
@@ -76,10 +75,7 @@ class GrpcEdge:
         )
         operators = GrpcServer()
         self._servers.append(operators)
-        try:
-            self.admin_port = operators.bind(options.host, options.admin_port)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{error.message} (administration)") from None
+        self.admin_port = operators.bind(options.host, options.admin_port, "--admin-port")
         await operators.serve([*admin, schema_servicer()])
 
     async def close(self) -> None:

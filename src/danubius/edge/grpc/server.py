@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from danubius.edge.grpc.addresses import bracketed
 from danubius.edge.grpc.standard import add_standard
 from danubius.edge.grpc.status import Refused, status_of
 from danubius.errors import DanubiusError, InvalidArgument
@@ -147,14 +148,17 @@ class GrpcServer:
     def __init__(self) -> None:
         self._server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=ALL_CALLS_MAX)
 
-    def bind(self, host: str, port: int) -> int:
-        """Take the port; returns the real one."""
+    def bind(self, host: str, port: int, option: str) -> int:
+        """Take the port; returns the real one. `option` is how to choose another."""
+        address = f"{bracketed(host)}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = self._server.add_insecure_port(address)
         except RuntimeError:
             bound = 0
         if not bound:
-            raise InvalidArgument(f"cannot listen on {host}:{port} for gRPC: it is taken")
+            raise InvalidArgument(
+                f"cannot listen on {address} for gRPC: choose another port with {option}"
+            )
         return bound
 
     async def serve(self, servicers: Sequence[Servicer]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
 )
+from msgspec import UNSET
 
 from danubius.ack.core.failure import NO_RULE, FailureRule, join_segments
 from danubius.dispatch.core.effects import (
@@ -76,6 +77,7 @@ rules = st.builds(
         FailurePolicy,
         redeliveries_max=st.sampled_from([None, 0, 1, 1, 2, 3]),
         then=st.sampled_from(Exhausted),
+        unacked_messages_max=st.sampled_from([UNSET, UNSET, 1, 2, 7, 1000]),
     ),
     st.sampled_from([0, 0, 20, 45]),
     st.sampled_from([0, 0, 10]),
@@ -127,6 +129,7 @@ class DispatchShell(RuleBasedStateMachine):
         self.armed_ns: int | None = None
         self.owners: dict[int, int] = {}
         self.dropped = 0
+        self.seen: set[int] = set()
         self.ids = itertools.count(1)
 
     def _start_core(self, cursor: Cursor) -> None:
@@ -348,6 +351,11 @@ class DispatchShell(RuleBasedStateMachine):
                 self.flying[offset] = Out(effect.consumer_id, due_ns)
             self.delayed.pop(offset, None)
         assert len(self.flying) <= LIMITS.unacked_messages_max
+        if not self.seen.issuperset(offsets):
+            self.seen.update(offsets)
+            # What comes again may go whatever is open; what is new may not.
+            most = self.rule.unacked_messages_max or LIMITS.unacked_messages_max
+            assert len(self.flying) <= most, "more is open than the policy allows"
 
     def _check_order(self, offset: int) -> None:
         """What goes is always the lowest that may go."""

@@ -36,6 +36,7 @@ from danubius.errors import (
     LedgerDamaged,
     OffsetOutOfRange,
     SubscriptionBusy,
+    SubscriptionNotFound,
     TopicNotFound,
 )
 from danubius.model import admin
@@ -320,10 +321,15 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
             on_reply(result)
             return
         detail = "its own failure policy" if request.failure is not None else "the topic's again"
-        for member in members:
+        left = [member for member in members if member.topic.hosts(member.subscription)]
+        for member in left:
             node.broker.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
             node.dead_letters.look(*member)
-        on_reply(describe_members(node, target, request.subscription))
+        if left:
+            on_reply(describe_members(node, target, request.subscription))
+        else:
+            gone = f"subscription {request.subscription!r} of {target.name} was deleted just now"
+            on_reply(SubscriptionNotFound(gone))
 
     facts = [
         SubscriptionChanged(topic.id, subscription.id, request.failure)

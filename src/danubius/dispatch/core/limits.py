@@ -7,12 +7,14 @@ from typing import Final
 import msgspec
 
 from danubius.model.limits import GIB, KIB, MIB
+from danubius.model.policy import UNACKED_MESSAGES_MAX
+from danubius.model.subscription import SubscriptionType
 
 
 class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     """How much one subscription may have open, hold back and read at once."""
 
-    unacked_messages_max: int = 1_000_000
+    unacked_messages_max: int = UNACKED_MESSAGES_MAX
     """Delivered or given back, and not acknowledged: beyond it nothing new is delivered."""
     unacked_bytes_max: int = 2 * GIB
     """The same in bytes, estimated from the mean size of what was read."""
@@ -34,6 +36,13 @@ class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     """A read that failed is tried again after a wait that doubles between these."""
     story_events_max: int = 16
     """Events kept for a post-mortem; a broker may have ten thousand subscriptions."""
+
+    def open_max(self, kind: SubscriptionType, asked: int | None = None) -> int:
+        """How many messages may be open: what is `asked` for, as far as it is within bounds."""
+        most = self.unacked_messages_max
+        if kind is SubscriptionType.KEY_SHARED:
+            most = min(most, self.keyed_messages_max)
+        return most if asked is None else min(most, asked)
 
 
 DEFAULT_LIMITS: Final = WindowLimits()

@@ -123,14 +123,13 @@ class SubscriptionCore:
             keys = KeySelector()
             self._selector = keys
             self._window = self._keyed = KeyedWindow(cursor, keys, limits, auto_ack=auto_ack)
-            self._open_max = min(limits.keyed_messages_max, limits.unacked_messages_max)
             self._read_max = min(limits.keyed_read_bytes_max, limits.read_bytes_max)
         else:
             runs = run_selector(kind)
             self._selector = runs
             self._window = self._runs = RunWindow(cursor, runs, auto_ack=auto_ack)
-            self._open_max = limits.unacked_messages_max
             self._read_max = limits.read_bytes_max
+        self._open_max = limits.open_max(kind, None if auto_ack else rule.unacked_messages_max)
         self._reading: Read | None = None
         self._failures = 0
         self._retry_ns: int | None = None
@@ -143,7 +142,7 @@ class SubscriptionCore:
         """The last events with their effects, for a post-mortem."""
         self._rule = rule
         if not auto_ack:
-            self._window.restore(attempts, end, open_max=self._open_max)
+            self._window.restore(attempts, end, open_max=limits.open_max(kind))
             self._window.set_rule(rule)
 
     # ------------------------------------------------------------ facts
@@ -283,7 +282,8 @@ class SubscriptionCore:
         assert all(one.messages >= 0 for one in self._consumers.values()), "credit exceeded"
         assert all(one.consumer_id in self._consumers for one in self._selector.active())
         assert self._open_bytes >= 0
-        assert self._window.open_messages <= self._open_max
+        # The policy may have lowered the bound while more was open.
+        assert self._window.open_messages <= self._limits.open_max(self._kind)
 
     def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0911, PLR0912  a table
         match event:
@@ -381,6 +381,7 @@ class SubscriptionCore:
         if self._auto_ack:
             return []  # what was delivered is done with
         self._rule = rule
+        self._open_max = self._limits.open_max(self._kind, rule.unacked_messages_max)
         for consumer in self._consumers.values():
             consumer.obey(rule.ack_timeout_ns)
         self._window.reason = CHANGED
@@ -424,8 +425,9 @@ class SubscriptionCore:
             return None
         bytes_max = min(self._read_max, sum(one.bytes for one in able))
         if self._message_bytes:
-            messages = min(wanted.messages, sum(one.messages for one in able))
-            messages = messages if budget is None else min(messages, budget)
+            room = self._open_max - self._window.open_messages if wanted.is_new else budget
+            bounds = (wanted.messages, sum(one.messages for one in able), room, budget)
+            messages = min(bound for bound in bounds if bound is not None)
             bytes_max = min(bytes_max, messages * self._message_bytes)
         return Read(wanted.first, wanted.end, bytes_max, wanted.is_new and self._keyed is not None)
 
@@ -479,10 +481,8 @@ class SubscriptionCore:
         """[first, end) cannot be read any more: go on behind it, and say so."""
         fresh = self._cursor.ack([(first, end)])
         self._forget(fresh)
-        if not fresh:
-            return []
-        if not self._auto_ack:
-            return [AckAdvanced(fresh)]
+        if not fresh or not self._auto_ack:
+            return [AckAdvanced(fresh)] if fresh else []
         count = sum(one_end - one_first for one_first, one_end in fresh)
         self.dropped += count
         return [Dropped(count)]

@@ -51,7 +51,7 @@ protos: $(STAMP) ## compile the protos of the gRPC edge (after a change to one o
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)
 
-bench-spark: $(STAMP) ## topics read by Spark against Parquet and against rows one by one; streaming; an empty micro-batch
+bench-spark: $(STAMP) ## topics read and written by Spark, micro-batches, latency; writes docs/benchmarks.md
 	@$(PY) benches/spark.py $(BENCH_ARGS)
 
 bench-grpc: $(STAMP) ## Danube's own client beside the native one (minutes)

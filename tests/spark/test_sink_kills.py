@@ -42,7 +42,7 @@ TARGET: Final = "/default/kills-out"
 PARTITIONS: Final = 2
 
 
-def drive(master: str, url: str, checkpoint: str, batch: str = "13888") -> None:
+def drive(master: str, url: str, checkpoint: str, batch: str) -> None:
     """Run the query until killed."""
     from danubius.spark import session
 

@@ -12,9 +12,14 @@ from grpc import aio
 
 from danubius.edge.grpc.messages import danube
 from danubius.edge.grpc.server import GrpcServer, Servicer
+from e2e.grpc_loop import on_grpc_loop
 
 
 async def test_new_calls_are_refused_as_unavailable_and_old_ones_answered() -> None:
+    await on_grpc_loop(refuse_while_one_is_under_way())
+
+
+async def refuse_while_one_is_under_way() -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def check(request: Any, context: Any) -> Any:

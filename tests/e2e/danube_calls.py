@@ -10,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
 from danubius.edge.grpc.messages import danube, danube_admin, danube_schema
+from e2e.grpc_loop import GrpcStream, on_grpc_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -51,10 +52,14 @@ class Calls:
             request_serializer=bytes,
             response_deserializer=GetMessageClass(descriptor.output_type).FromString,
         )
-        return await call(request, timeout=CALL_S)
 
-    def stream(self, method: str, request: bytes = b"", **fields: Any) -> Any:
-        """A call that is answered by many messages; `async for` them, and `cancel()` it."""
+        async def invoke() -> Any:
+            return await call(request, timeout=CALL_S)
+
+        return await on_grpc_loop(invoke())
+
+    def stream(self, method: str, request: bytes = b"", **fields: Any) -> GrpcStream:
+        """A call that is answered by many messages: `read()` them, and `cancel()` it."""
         descriptor = describe(method)
         if fields:
             request = GetMessageClass(descriptor.input_type)(**fields).SerializeToString()
@@ -63,7 +68,7 @@ class Calls:
             request_serializer=bytes,
             response_deserializer=GetMessageClass(descriptor.output_type).FromString,
         )
-        return call(request)
+        return GrpcStream(lambda: call(request))
 
     async def code(self, method: str, **fields: Any) -> grpc.StatusCode:
         """With which status a call ends."""
@@ -108,5 +113,12 @@ def all_methods() -> list[str]:
 async def calling(port: int) -> AsyncGenerator[Calls]:
     """A connection of its own: grpc would share one between channels to the same port."""
     options = [("grpc.use_local_subchannel_pool", 1)]
-    async with aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+
+    async def connect() -> aio.Channel:
+        return aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+
+    channel = await on_grpc_loop(connect())
+    try:
         yield Calls(channel)
+    finally:
+        await on_grpc_loop(channel.close())

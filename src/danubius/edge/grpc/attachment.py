@@ -17,6 +17,7 @@ import msgspec
 
 from danubius.broker.failing import policy_of
 from danubius.edge.grpc.bounds import (
+    GRANT_S,
     LOSSY_STREAM_BYTES,
     LOSSY_STREAM_MESSAGES,
     OPEN_MESSAGES,
@@ -81,6 +82,8 @@ class Attachment:
         self._waiting = 0
         """Messages delivered here and not sent."""
         self._owed_bytes = 0
+        self._late: asyncio.TimerHandle | None = None
+        """Set while freed room waits for more of it."""
         self._topic: Topic
         self._unacked: set[int] = set()
         """What its client was sent and has not answered, of a reliable topic."""
@@ -117,6 +120,9 @@ class Attachment:
             self.ended = reason
         if is_clean:
             self._line.tell(CloseConsumer(self._handle))
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         self._line.close()
         self._held.clear()
         self._arrived.set()
@@ -146,7 +152,7 @@ class Attachment:
     async def _wait(self) -> None:
         """Until something is delivered, or it is over."""
         self._arrived.clear()
-        if self._granted:
+        if self._granted or self._late is not None:
             await self._arrived.wait()
             return
         # Its client has all it may have. What it let time out may have been acknowledged by others meanwhile.
@@ -181,19 +187,27 @@ class Attachment:
         told = policy_of(self._topic, subscription).unacked_messages_max
         return OPEN_MESSAGES if told is msgspec.UNSET else max(OPEN_MESSAGES, told)
 
-    def _grant(self) -> None:
-        """Give back what is free, once it is half of all that may be open, or nothing is under way."""
+    def _grant(self, *, is_late: bool = False) -> None:
+        """Give back what is free, once it is half of all that may be open, or a moment later.
+
+        Acknowledgements come one by one: what they free goes back together, so that deliveries are not of one message.
+        """
         if self.ended is not None:
             return
         most = self._open_max()
-        room = most - self._granted - self._waiting - len(self._unacked)
-        is_idle = not self._granted and not self._waiting
-        if room < 0 or not (room * 2 >= most or is_idle):
+        room = max(0, most - self._granted - self._waiting - len(self._unacked))
+        if room * 2 < most and not is_late:
+            if room and self._late is None:
+                self._late = self._broker.loop.call_later(GRANT_S, self._grant_late)
             room = 0
         if room or self._owed_bytes * 2 >= STREAM_BYTES:
             self._granted += room
             owed, self._owed_bytes = self._owed_bytes, 0
             self._line.tell(Flow(self._handle, room, owed))
+
+    def _grant_late(self) -> None:
+        self._late = None
+        self._grant(is_late=True)
 
     def _refuse(self, offset: int) -> None:
         """These clients cannot take it: others may, and a failure policy may set it aside."""

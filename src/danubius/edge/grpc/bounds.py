@@ -29,6 +29,8 @@ SWEEP_S: Final = 5.0
 OPEN_MESSAGES: Final = 10
 """Messages of one stream that are delivered and not acknowledged, unless its subscription was told of more. So a client
 that works on one message at a time has 3 s for each before the ack time-out. Danube: all streams together."""
+GRANT_S: Final = 0.005
+"""Room that acknowledgements free waits this long for more of it."""
 STREAM_BYTES: Final = 512 * KIB
 """Bytes that may wait for the reader of one stream."""
 STALLED_S: Final = 5.0

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from danubius.edge.grpc.server import Servicer
     from danubius.runtime.files import Files
 
+REFUSE_S: Final = 0.08
+"""For how long new calls are refused before the ports close: less than Danube's clients wait before they try again."""
 STOP_S: Final = 1.0
 """For calls that are under way when the broker stops."""
 
@@ -80,8 +82,11 @@ class GrpcEdge:
 
     async def close(self) -> None:
         """Send everyone away."""
+        for server in self._servers:
+            server.refuse()
         if self._consumers is not None:
             self._consumers.close()
+            await asyncio.sleep(REFUSE_S)
         for server in self._servers:
             await server.close(STOP_S)
         if self._producers is not None:

@@ -21,7 +21,7 @@ from grpc import aio
 from danubius.edge.grpc.addresses import bracketed
 from danubius.edge.grpc.standard import add_standard
 from danubius.edge.grpc.status import Refused, status_of
-from danubius.errors import DanubiusError, InvalidArgument
+from danubius.errors import DanubiusError, InvalidArgument, ShuttingDown
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -72,7 +72,20 @@ class _Malformed:
         self.problem = problem
 
 
-def make_handlers(servicer: Servicer) -> grpc.GenericRpcHandler:
+class _Door:
+    """Whether new calls are let in."""
+
+    __slots__ = ("is_closed",)
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def check(self) -> None:
+        if self.is_closed:
+            raise ShuttingDown("the broker is stopping; try again")
+
+
+def make_handlers(servicer: Servicer, door: _Door) -> grpc.GenericRpcHandler:
     """What grpc asks for the methods of a service."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for descriptor in servicer.service.methods:
@@ -81,12 +94,12 @@ def make_handlers(servicer: Servicer) -> grpc.GenericRpcHandler:
         write = GetMessageClass(descriptor.output_type).SerializeToString
         if name in servicer.streams:
             handlers[name] = grpc.unary_stream_rpc_method_handler(
-                _guard(servicer.streams[name], descriptor), read, write
+                _guard(servicer.streams[name], descriptor, door), read, write
             )
         else:
             method = servicer.methods.get(name) or _refuse(servicer, name)
             handlers[name] = grpc.unary_unary_rpc_method_handler(
-                _guard(method, descriptor), read, write
+                _guard(method, descriptor, door), read, write
             )
     return grpc.method_handlers_generic_handler(servicer.service.full_name, handlers)
 
@@ -118,9 +131,10 @@ def _check(request: Any, descriptor: MethodDescriptor) -> None:
         )
 
 
-def _guard(method: Method | Stream, descriptor: MethodDescriptor) -> Any:
+def _guard(method: Method | Stream, descriptor: MethodDescriptor, door: _Door) -> Any:
     async def guarded(request: Any, context: Context) -> Any:
         try:
+            door.check()
             _check(request, descriptor)
             return await method(request, context)
         except DanubiusError as error:
@@ -147,6 +161,7 @@ class GrpcServer:
 
     def __init__(self) -> None:
         self._server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=ALL_CALLS_MAX)
+        self._door = _Door()
 
     def bind(self, host: str, port: int, option: str) -> int:
         """Take the port; returns the real one. `option` is how to choose another."""
@@ -163,9 +178,18 @@ class GrpcServer:
 
     async def serve(self, servicers: Sequence[Servicer]) -> None:
         """Serve these, and the standard services about them, from now on."""
-        self._server.add_generic_rpc_handlers(tuple(make_handlers(one) for one in servicers))
+        self._server.add_generic_rpc_handlers(
+            tuple(make_handlers(one, self._door) for one in servicers)
+        )
         await add_standard(self._server, [one.service.full_name for one in servicers])
         await self._server.start()
+
+    def refuse(self) -> None:
+        """Answer new calls with UNAVAILABLE, and those under way as ever: clients begin to wait.
+
+        For what comes in while the server closes is CANCELLED, which clients hand to their applications.
+        """
+        self._door.is_closed = True
 
     async def close(self, grace_s: float = 0.0) -> None:
         """Take no more calls, and end those under way after `grace_s`."""

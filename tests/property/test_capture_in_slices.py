@@ -16,6 +16,7 @@ from danubius.broker.snapshot import encode_snapshot
 from danubius.broker.topics import delete_topic
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.publish.core.sequencer import Producer
+from danubius.publish.core.stages import Stage
 from danubius.record.encode import encode
 from property.broker_lives import BrokerLives, must_succeed
 
@@ -70,6 +71,22 @@ class World(BrokerLives):
         self.settle()
         assert isinstance(opened[0], DelayLog)
 
+    def stage(self, job: str, batch: int) -> None:
+        """Two messages for each topic."""
+        opened: list[Any] = []
+        self.node.staging.open(job, batch, "task", opened.append)
+        self.settle()
+        assert isinstance(opened[0], Stage)
+        for index, name in enumerate((A, B, C)):
+            staged = memoryview(encode([b"s"] * 2, publish_time_us=1))
+            self.node.staging.upload(opened[0].number, index, name, staged, must_succeed)
+            self.settle()
+
+    def commit_stage(self, job: str, batch: int) -> None:
+        (stage,) = self.broker.jobs.by_name[job].stages.values()
+        self.node.staging.commit(job, batch, [(stage.number, 3)], must_succeed)
+        self.settle()
+
     def save(self, capture: Capture) -> None:
         flushed: list[object] = []
         self.ledgers.flush(flushed.append)
@@ -81,7 +98,8 @@ class World(BrokerLives):
         """Without ledgers, which a new life seals, and the position."""
         snapshot, replace = snapshot_of(self.broker), msgspec.structs.replace
         topics = sorted(snapshot.topics, key=lambda topic: topic.topic_id)
-        return snapshot.next_id, [replace(t, ledgers=[], position=0) for t in topics]
+        jobs = sorted(snapshot.jobs, key=lambda job: job.name)
+        return snapshot.next_id, [replace(t, ledgers=[], position=0) for t in topics], jobs
 
 
 @pytest.fixture
@@ -129,6 +147,14 @@ def delete_with_its_delay_log(world: World) -> None:
     world.delete(C)
 
 
+def stage_and_commit(world: World) -> None:
+    """One stage was there before, and one is new; a third waits."""
+    world.stage("new", 0)
+    world.commit_stage("old", 0)
+    world.commit_stage("new", 0)
+    world.stage("old", 1)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -138,6 +164,7 @@ def delete_with_its_delay_log(world: World) -> None:
         subscribe_and_leave,
         delete_and_create_again,
         delete_with_its_delay_log,
+        stage_and_commit,
     ],
 )
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
@@ -147,6 +174,7 @@ def test_a_broker_goes_on_while_it_is_captured(
     """`before` of the topics are looked at before the change, the others behind it."""
     world.publish(A, 2)
     world.open_delay_log(C)
+    world.stage("old", 0)
     capture = Capture(world.broker)
     for topic in capture.topics[:before]:
         capture.look_at(topic)

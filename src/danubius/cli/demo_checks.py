@@ -81,7 +81,7 @@ def _check_archive(published: Published, folder: Path) -> Check:
     files = len(DeltaTable(str(folder)).file_uris()) if rows else 0
     text = (
         f"{human_count(len(rows))} of {human_count(published.messages)} messages in the table, each once,"
-        f" byte for byte, in {files} files"
+        f" byte for byte, in {files} file{'' if files == 1 else 's'}"
     )
     return Check("archive", text, is_held)
 

@@ -51,13 +51,14 @@ class Place:
 
     def open(self, schema: Any, partition_by: tuple[str, ...]) -> Table:
         try:
-            return self.load()
+            table = self.load()
         except NoSuchTableError:
             self.folder.mkdir(parents=True, exist_ok=True)
-        table = self._catalog().create_table_if_not_exists(
-            (NAMESPACE, self.folder.name), nullable(schema), location=f"file://{self.folder}"
-        )
-        if partition_by and not table.spec().fields:
+            table = self._catalog().create_table_if_not_exists(
+                (NAMESPACE, self.folder.name), nullable(schema), location=f"file://{self.folder}"
+            )
+        # Whoever made it may have died here; a table with rows stays as it is.
+        if partition_by and not table.spec().fields and table.current_snapshot() is None:
             with table.update_spec() as change:
                 for name in partition_by:
                     change.add_identity(name)

@@ -27,7 +27,7 @@ demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every to
 test: check ## check, then every test: unit, property, end to end, crash, Spark (minutes)
 	$(PYTEST) -n 2 -m 'not serial and not spark' tests
 	$(PYTEST) -m 'serial and not spark' tests
-	$(PYTEST) -m spark tests
+	$(PYTEST) -n 2 --dist loadfile -m spark tests
 
 CHECKS := "ruff format --check --quiet ." "ruff check --quiet ." "basedpyright --level error" \
   "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py"

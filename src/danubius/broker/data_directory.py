@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
     from danubius.runtime.files import Files, HeldLock
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """Written by every start; all from 1 on are read.
 
 1   as of the first version
 2   the journal may hold atomic records (kind 3) and facts from tag 9 on, snapshots and facts more fields, batches the
     flags EXPIRES and CHUNK: nothing was taken away, but a version that knows only 1 would lose what it does not know
 3   ledgers may lie in pool files, in whole or in front: a version that knows only 2 would take them for lost
+4   the states of topics in a snapshot may be ahead of it, and there are facts from tag 20 on: a version that knows
+    only 3 would apply records twice, and not know what is staged
 """
 _FILE_BYTES: Final = 512
 """danubius.json is padded with spaces to one sector, which a disk writes whole or not at all."""

@@ -90,6 +90,13 @@ def data_files(folder: Path) -> tuple[Any, list[str]]:
     return pa.schema(table.schema().to_arrow()), table.file_uris()
 
 
+def file_names(folder: Path) -> set[str]:
+    """Of all files that are rows of the table; none if there is no table."""
+    if not DeltaTable.is_deltatable(str(folder)):
+        return set()
+    return {uri.rsplit("/", 1)[-1] for uri in DeltaTable(str(folder)).file_uris()}
+
+
 def _open(folder: Path, schema: Any, partition_by: tuple[str, ...]) -> DeltaTable:
     if DeltaTable.is_deltatable(str(folder)):
         return DeltaTable(str(folder))

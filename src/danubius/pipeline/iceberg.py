@@ -129,10 +129,12 @@ def compact(place: Place) -> None:
         for pile in piles:
             made += [_merge([_local(file.file_path) for file in pile], _schema_of(table))]
         if made:
-            _replace(table, [file for pile in piles for file in pile], made)
+            replace_files(table, [file for pile in piles for file in pile], made)
     except BaseException:
+        known = file_names(place)  # it may have failed behind its commit
         for path in made:
-            path.unlink(missing_ok=True)
+            if path.name not in known:
+                path.unlink(missing_ok=True)
         raise
 
 
@@ -147,7 +149,7 @@ def _small_files(table: Table) -> list[list[Any]]:
     return [pile for group in groups.values() for pile in _bins(group) if len(pile) > 1]
 
 
-def _replace(table: Table, old: list[Any], new: list[Path]) -> None:
+def replace_files(table: Table, old: list[Any], new: list[Path]) -> None:
     with table.transaction() as change:
         if table.name_mapping() is None:  # only upserts so far, whose files number their columns
             change.set_properties({NAMES: table.schema().name_mapping.model_dump_json()})
@@ -204,6 +206,15 @@ def data_files(folder: Path, catalog: str | None) -> tuple[Any, list[str]]:
             f"the Iceberg table {folder} has delete files, which are not read here: compact it first"
         )
     return _schema_of(table), [str(_local(task.file.file_path)) for task in plan]
+
+
+def file_names(place: Place) -> set[str]:
+    """Of all files that are rows of the table; none if there is no table."""
+    try:
+        table = place.load()
+    except NoSuchTableError:
+        return set()
+    return {_local(task.file.file_path).name for task in table.scan().plan_files()}
 
 
 def _schema_of(table: Table) -> Any:

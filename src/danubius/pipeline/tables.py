@@ -68,9 +68,7 @@ class Target:
     def commit(
         self, schema: Any, files: list[DataFile], batch: Batch | None, *, overwrite: bool = False
     ) -> None:
-        module, lay = _module(self.format), self.layout()
-        folder = Path(self.folder)
-        place: Any = folder if self.format == "delta" else module.Place(folder, self.catalog)
+        module, lay, place = _module(self.format), self.layout(), self._place()
         if self.keys:
             module.upsert(place, schema, lay, files, batch, self.partition_by)
         else:
@@ -79,7 +77,22 @@ class Target:
             try:
                 module.compact(place)
             except Exception:  # noqa: BLE001 - the batch is committed; the next compaction takes these files too
-                _log.warning("compacting %s failed", folder, exc_info=True)
+                _log.warning("compacting %s failed", self.folder, exc_info=True)
+
+    def discard(self, files: list[DataFile]) -> None:
+        """Remove what a failed attempt wrote, but nothing that is in the table.
+
+        A commit can fail behind the point where it is made, on a full disk or when its answer is lost.
+        """
+        # Upserts are copied into the table: what is staged is never part of it.
+        known = set[str]() if self.keys else _module(self.format).file_names(self._place())
+        remove(self.layout().folder, [file for file in files if Path(file.path).name not in known])
+
+    def _place(self) -> Any:
+        folder = Path(self.folder)
+        return (
+            folder if self.format == "delta" else _module(self.format).Place(folder, self.catalog)
+        )
 
 
 @dataclass
@@ -122,7 +135,7 @@ class TableWriter(DataSourceArrowWriter):
         self._target.commit(schema, _files(messages), batch, overwrite=self._overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        remove(self._target.layout().folder, _files(messages))
+        self._target.discard(_files(messages))
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
@@ -146,7 +159,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         del batchId
-        remove(self._target.layout().folder, _files(messages))
+        self._target.discard(_files(messages))
 
 
 def _batch() -> Batch | None:

@@ -34,7 +34,7 @@ def test_every_start_has_a_higher_epoch_and_the_same_broker_id() -> None:
     files = SimFiles()
     assert [start(files) for _ in range(12)] == list(range(1, 13))
     assert json.loads(files.read_bytes(FILE)) == {
-        "format": 3,
+        "format": FORMAT_VERSION,
         "broker_id": "broker-1",
         "epoch": 12,
     }

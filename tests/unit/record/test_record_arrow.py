@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-pa = pytest.importorskip("pyarrow")
+from danubius.errors import InvalidArgument
+from danubius.record.batch import Codec, RecordBatch, stamp
+from danubius.record.encode import encode, from_arrow
+from danubius.record.key_hash import key_hash
 
-from danubius.errors import InvalidArgument  # noqa: E402
-from danubius.record.batch import Codec, RecordBatch, stamp  # noqa: E402
-from danubius.record.encode import encode, from_arrow  # noqa: E402
-from danubius.record.key_hash import key_hash  # noqa: E402
+arrow: Any = pa  # which ships without types
 
 COLUMNS = [
     ("topic", "string"),
@@ -65,7 +66,7 @@ def test_every_column_arrives_in_arrow(codec: Codec) -> None:
 def test_payloads_and_keys_are_not_copied() -> None:
     batch = stamped()
     table = batch.to_arrow()
-    start = pa.py_buffer(batch.buffer).address
+    start = arrow.py_buffer(batch.buffer).address
     for name in ("payload", "key", "publish_time"):
         for buffer in table.column(name).buffers():
             assert buffer is None or start <= buffer.address < start + len(batch.buffer)
@@ -81,7 +82,7 @@ def test_absent_columns_are_null_or_empty() -> None:
     table = RecordBatch.parse(encode([b"a"] * 5, publish_time_us=9)).to_arrow()
     assert table.column("key").to_pylist() == [None] * 5
     assert table.column("attributes").to_pylist() == [[]] * 5
-    assert table.column("publish_time").cast(pa.int64()).to_pylist() == [9] * 5
+    assert table.column("publish_time").cast(arrow.int64()).to_pylist() == [9] * 5
 
 
 def test_sparse_offsets_arrive_in_arrow() -> None:
@@ -107,26 +108,26 @@ def test_a_slice_of_arrow_columns_becomes_the_same_batch_as_the_messages(
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.binary(),
-        pa.string(),
-        pa.large_binary(),
-        pa.large_string(),
-        pa.binary_view(),
-        pa.string_view(),
+        arrow.binary(),
+        arrow.string(),
+        arrow.large_binary(),
+        arrow.large_string(),
+        arrow.binary_view(),
+        arrow.string_view(),
     ],
     ids=str,
 )
 def test_every_kind_of_binary_or_text_column_is_taken(kind: Any) -> None:
-    payload = pa.array(["a", "", "ü"], pa.string()).cast(kind)
-    batch = RecordBatch.parse(from_arrow(pa.table({"payload": payload}), publish_time_us=1))
+    payload = arrow.array(["a", "", "ü"], arrow.string()).cast(kind)
+    batch = RecordBatch.parse(from_arrow(arrow.table({"payload": payload}), publish_time_us=1))
     assert batch.payloads() == [b"a", b"", "ü".encode()]
 
 
 def test_chunked_columns_are_joined() -> None:
-    table = pa.table(
+    table = arrow.table(
         {
-            "payload": pa.chunked_array([[b"a"], [b"b", b"c"]]),
-            "key": pa.chunked_array([[None, b"k"], [b""]]),
+            "payload": arrow.chunked_array([[b"a"], [b"b", b"c"]]),
+            "key": arrow.chunked_array([[None, b"k"], [b""]]),
         }
     )
     batch = RecordBatch.parse(from_arrow(table, publish_time_us=[3, 2, 1]))
@@ -137,20 +138,20 @@ def test_chunked_columns_are_joined() -> None:
 
 
 def test_bytes_under_a_null_key_are_dropped() -> None:
-    offsets = pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0")
-    keys = pa.Array.from_buffers(
-        pa.binary(), 2, [pa.py_buffer(b"\2"), offsets, pa.py_buffer(b"xxab")]
+    offsets = arrow.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0")
+    keys = arrow.Array.from_buffers(
+        arrow.binary(), 2, [arrow.py_buffer(b"\2"), offsets, arrow.py_buffer(b"xxab")]
     )
-    table = pa.table({"payload": [b"", b""], "key": keys})
+    table = arrow.table({"payload": [b"", b""], "key": keys})
     batch = RecordBatch.parse(from_arrow(table, publish_time_us=1))
     assert batch.keys() == [None, b"ab"]
     assert b"xx" not in batch.buffer.tobytes()
 
 
 def test_null_maps_are_empty_attributes() -> None:
-    kind = pa.map_(pa.string(), pa.string())
-    maps = pa.array([[("a", "b")], None, []], kind)
-    table = pa.table({"payload": [b""] * 3, "attributes": maps})
+    kind = arrow.map_(arrow.string(), arrow.string())
+    maps = arrow.array([[("a", "b")], None, []], kind)
+    table = arrow.table({"payload": [b""] * 3, "attributes": maps})
     batch = RecordBatch.parse(from_arrow(table, publish_time_us=1))
     assert batch.attributes() == [{"a": "b"}, {}, {}]
 
@@ -161,16 +162,16 @@ def test_null_maps_are_empty_attributes() -> None:
         {"body": [b"a"]},
         {"payload": [b"a", None]},
         {"payload": [1]},
-        {"payload": pa.array([], pa.binary())},
+        {"payload": arrow.array([], arrow.binary())},
         {"payload": [b"a"], "key": [1.5]},
         {"payload": [b"a"], "attributes": ["text"]},
         {
             "payload": [b"a"],
-            "attributes": pa.array([[("a", None)]], pa.map_(pa.string(), pa.string())),
+            "attributes": arrow.array([[("a", None)]], arrow.map_(arrow.string(), arrow.string())),
         },
     ],
     ids=lambda columns: ",".join(columns),
 )
 def test_columns_that_are_no_messages_are_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
-        from_arrow(pa.table(columns), publish_time_us=1)
+        from_arrow(arrow.table(columns), publish_time_us=1)

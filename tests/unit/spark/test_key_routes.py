@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.model.partitions import fnv1a64, route
+from danubius.spark import key_routes
 
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("numpy")
-key_routes: Any = pytest.importorskip("danubius.spark.key_routes")
+arrow: Any = pa  # which ships without types
 
 
 @given(
@@ -21,7 +20,7 @@ key_routes: Any = pytest.importorskip("danubius.spark.key_routes")
 def test_a_column_is_routed_as_its_keys_are(
     keys: list[bytes | None], cut: int, partitions: int
 ) -> None:
-    column = pa.array([b"before"] * cut + keys, pa.binary()).slice(cut)
+    column = arrow.array([b"before"] * cut + keys, arrow.binary()).slice(cut)
     homes, turn = key_routes.partitions_of(column, len(keys), partitions, 2 % partitions)
     expected_turn = 2 % partitions
     for key, home in zip(keys, homes.tolist(), strict=True):
@@ -35,7 +34,7 @@ def test_a_column_is_routed_as_its_keys_are(
 
 def test_text_is_hashed_as_its_bytes() -> None:
     words = ["", "a", "Zürich", "Добрый день"]
-    hashes = key_routes.fnv1a64_column(pa.array(words, pa.string())).tolist()
+    hashes = key_routes.fnv1a64_column(arrow.array(words, arrow.string())).tolist()
     assert hashes == [fnv1a64(word.encode()) for word in words]
 
 

@@ -6,9 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.sql.types import (
     BinaryType,
     DataType,

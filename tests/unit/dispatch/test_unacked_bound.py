@@ -12,6 +12,7 @@ from danubius.dispatch.core.effects import Deliver, Read
 from danubius.dispatch.core.events import (
     Acked,
     ConsumerJoined,
+    ConsumerLeft,
     CreditGranted,
     Event,
     PolicyChanged,
@@ -79,3 +80,30 @@ def test_a_lower_bound_waits_until_less_is_open(kind: SubscriptionType) -> None:
     assert driver.change(5) == 0
     assert driver.tell(Acked([(0, 15)])) == 0
     assert driver.tell(Acked([(15, 17)])) == 2
+
+
+def test_what_nobody_takes_any_more_does_not_count() -> None:
+    """Its taker has left: it waits for another, and the bound is for those who are there."""
+    rule = compile_rule(FailurePolicy(unacked_messages_max=1))
+    core = SubscriptionCore(SubscriptionType.KEY_SHARED, Cursor(), end=2, rule=rule)
+    delivered: list[tuple[int, int]] = []
+
+    def tell(*events: Event) -> None:
+        pending = list(events)
+        while pending:
+            for event in pending:
+                effects = core.handle(event, 1)
+                delivered.extend(
+                    (one.consumer_id, one.first) for one in effects if isinstance(one, Deliver)
+                )
+                core.check()
+            pending = [
+                ReadCompleted(0, 2, 200, [b"of a", b"of b"] if one.wants_keys else None)
+                for one in core.poll(1)
+                if isinstance(one, Read)
+            ]
+
+    tell(ConsumerJoined(1, "a", 0, ("of a",)), CreditGranted(1, MANY, MANY))
+    assert delivered == [(1, 0)]
+    tell(ConsumerLeft(1), ConsumerJoined(2, "b", 0, ("of b",)), CreditGranted(2, MANY, MANY))
+    assert delivered == [(1, 0), (2, 1)]

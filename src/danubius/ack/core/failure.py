@@ -60,6 +60,10 @@ class FailureRule:
         self._delay_max_ns = policy.delay_max_ms * _MS
         self._jitter = policy.jitter
 
+    def flying_max(self, most: int) -> int:
+        """How many messages may be delivered and not acknowledged, `most` in any case."""
+        return most if self.unacked_messages_max is None else min(most, self.unacked_messages_max)
+
     @property
     def blocks(self) -> bool:
         return self.then is Exhausted.BLOCK

@@ -46,7 +46,6 @@ class KeyedState:
         "_held_max",
         "_key_held_max",
         "_keys",
-        "_limits",
         "_mixed",
         "_next",
         "_open",
@@ -71,11 +70,13 @@ class KeyedState:
         self._cursor = cursor
         self._selector = selector
         self._auto_ack = auto_ack
-        self._limits = limits
-        self._held_max = self._key_held_max = self._share = 0
-        """The last: how many messages one consumer may have, so that the others have room in any case."""
-        self._gaps_max = self._open_max = limits.open_max(SubscriptionType.KEY_SHARED)
-        self._bound(self._open_max)
+        open_max = limits.open_max(SubscriptionType.KEY_SHARED)
+        self._held_max = min(limits.held_messages_max, open_max // 2)
+        self._key_held_max = max(1, self._held_max // 8)
+        self._open_max = open_max
+        self._share = 0
+        """How many messages one consumer may have, so that the others have room in any case."""
+        self._gaps_max = open_max
         self._stragglers_max = limits.keys_behind_max
         self._next = cursor.floor
         self._turn = 0
@@ -208,7 +209,7 @@ class KeyedState:
         if rule.ack_timeout_ns != self._rule.ack_timeout_ns:
             self._mixed.update(self._flying)
         self._rule = rule
-        self._bound(self._limits.open_max(SubscriptionType.KEY_SHARED, rule.unacked_messages_max))
+        self._divide()
         before, self._condemned, self.fresh = self._condemned, {}, []  # fresh: by the old rule
         for offset in before:
             self._open[offset].condemned -= 1
@@ -249,18 +250,15 @@ class KeyedState:
             self._condemn(key, offset, Condemned(attempts, ""))
         self._offer(key)
 
-    def _bound(self, open_max: int) -> None:
-        """So many may be open; half of them at the most are held, so that keys that wait never stop the others."""
-        self._open_max = open_max
-        self._held_max = min(self._limits.held_messages_max, open_max // 2)
-        self._key_held_max = max(1, self._held_max // 8)
+    def _divide(self) -> None:
+        """Half of what may be open is never held and is for all consumers alike, as is what the rule lets fly."""
+        most = self._rule.flying_max(self._open_max - self._held_max)
         consumers = len(self._selector.active())
-        share = (open_max - self._held_max) // (consumers or 1)
-        self._share = max(1, share) if consumers > 1 else open_max
+        self._share = max(1, most // consumers) if consumers > 1 else self._open_max
 
     def rebalance(self) -> None:
         active = self._selector.active()
-        self._bound(self._open_max)
+        self._divide()
         self._stragglers.regroup()
         self._ready.reset(one.consumer_id for one in active)
         owner_of = self._selector.owner_of

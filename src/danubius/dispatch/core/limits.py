@@ -37,12 +37,11 @@ class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     story_events_max: int = 16
     """Events kept for a post-mortem; a broker may have ten thousand subscriptions."""
 
-    def open_max(self, kind: SubscriptionType, asked: int | None = None) -> int:
-        """How many messages may be open: what is `asked` for, as far as it is within bounds."""
-        most = self.unacked_messages_max
+    def open_max(self, kind: SubscriptionType) -> int:
+        """How many messages may be open: with consumers, or waiting to come again."""
         if kind is SubscriptionType.KEY_SHARED:
-            most = min(most, self.keyed_messages_max)
-        return most if asked is None else min(most, asked)
+            return min(self.unacked_messages_max, self.keyed_messages_max)
+        return self.unacked_messages_max
 
 
 DEFAULT_LIMITS: Final = WindowLimits()

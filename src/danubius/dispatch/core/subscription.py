@@ -79,6 +79,7 @@ class SubscriptionCore:
         "_cursor",
         "_end",
         "_failures",
+        "_flying_max",
         "_keyed",
         "_kind",
         "_limits",
@@ -129,7 +130,7 @@ class SubscriptionCore:
             self._selector = runs
             self._window = self._runs = RunWindow(cursor, runs, auto_ack=auto_ack)
             self._read_max = limits.read_bytes_max
-        self._open_max = limits.open_max(kind, None if auto_ack else rule.unacked_messages_max)
+        self._open_max = self._flying_max = limits.open_max(kind)
         self._reading: Read | None = None
         self._failures = 0
         self._retry_ns: int | None = None
@@ -142,8 +143,9 @@ class SubscriptionCore:
         """The last events with their effects, for a post-mortem."""
         self._rule = rule
         if not auto_ack:
-            self._window.restore(attempts, end, open_max=limits.open_max(kind))
+            self._window.restore(attempts, end, open_max=self._open_max)
             self._window.set_rule(rule)
+            self._flying_max = rule.flying_max(self._open_max)
 
     # ------------------------------------------------------------ facts
 
@@ -247,8 +249,7 @@ class SubscriptionCore:
             return None
         if first != self._end or self._open_bytes >= self._limits.unacked_bytes_max:
             return None
-        room = self._open_max - runs.open_messages
-        delivery = runs.offer(first, end, now_ns, room=room)
+        delivery = runs.offer(first, end, now_ns, room=self._room)
         if delivery is None:
             return None
         self._end = end
@@ -282,8 +283,7 @@ class SubscriptionCore:
         assert all(one.messages >= 0 for one in self._consumers.values()), "credit exceeded"
         assert all(one.consumer_id in self._consumers for one in self._selector.active())
         assert self._open_bytes >= 0
-        # The policy may have lowered the bound while more was open.
-        assert self._window.open_messages <= self._limits.open_max(self._kind)
+        assert self._window.open_messages <= self._open_max
 
     def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0911, PLR0912  a table
         match event:
@@ -381,7 +381,7 @@ class SubscriptionCore:
         if self._auto_ack:
             return []  # what was delivered is done with
         self._rule = rule
-        self._open_max = self._limits.open_max(self._kind, rule.unacked_messages_max)
+        self._flying_max = rule.flying_max(self._open_max)
         for consumer in self._consumers.values():
             consumer.obey(rule.ack_timeout_ns)
         self._window.reason = CHANGED
@@ -425,7 +425,7 @@ class SubscriptionCore:
             return None
         bytes_max = min(self._read_max, sum(one.bytes for one in able))
         if self._message_bytes:
-            room = self._open_max - self._window.open_messages if wanted.is_new else budget
+            room = self._room if wanted.is_new else budget
             bounds = (wanted.messages, sum(one.messages for one in able), room, budget)
             messages = min(bound for bound in bounds if bound is not None)
             bytes_max = min(bytes_max, messages * self._message_bytes)
@@ -433,10 +433,13 @@ class SubscriptionCore:
 
     @property
     def _may_open(self) -> bool:
-        return (
-            self._window.open_messages < self._open_max
-            and self._open_bytes < self._limits.unacked_bytes_max
-        )
+        return self._room > 0 and self._open_bytes < self._limits.unacked_bytes_max
+
+    @property
+    def _room(self) -> int:
+        """How many new messages may be delivered, if credit and bytes allow."""
+        window = self._window
+        return min(self._open_max - window.open_messages, self._flying_max - window.in_flight)
 
     def _on_read(self, event: ReadCompleted, now_ns: int) -> list[Effect]:
         asked = self._reading
@@ -461,7 +464,9 @@ class SubscriptionCore:
         # The byte bound may have been reached during the read; what comes again may still go.
         open_max = self._open_max if self._may_open else before
         chunk = Chunk(event.first, event.end, event.keys)
-        deliveries = self._window.take(chunk, now_ns, open_max=open_max)
+        deliveries = self._window.take(
+            chunk, now_ns, open_max=open_max, flying_max=self._flying_max
+        )
         self._open_bytes += (self._window.open_messages - before) * self._message_bytes
         if self._keyed is not None and (count := self._keyed.take_dropped()):
             self.dropped += count

@@ -179,6 +179,9 @@ class Group:
     def batch(self) -> None:
         noop(self.read())
 
+    def parquet_payload(self) -> None:
+        noop(self.spark.read.parquet(self.folder).select("payload"))
+
     def payload(self) -> None:
         noop(self.read(columns="payload"))
 
@@ -221,6 +224,7 @@ def reading(group: Group, rounds: int) -> list[Figure]:
         rounds,
         parquet=group.parquet,
         batch=group.batch,
+        parquet_payload=group.parquet_payload,
         payload=group.payload,
         stream=group.stream,
     )
@@ -241,11 +245,12 @@ def reading(group: Group, rounds: int) -> list[Figure]:
     return [
         Figure(f"spark.read.parquet, {label}", rate(base, size)),
         share(f"batch read, all columns, {label}", rate(batch, size), "Parquet", batch / base, 0.7),
+        Figure(f"spark.read.parquet, payload only, {label}", rate(rates["parquet_payload"], size)),
         share(
             f"batch read, payload only, {label}",
             rate(rates["payload"], size),
-            "Parquet",
-            rates["payload"] / base,
+            "Parquet, payload only",
+            rates["payload"] / rates["parquet_payload"],
             None,
         ),
         by_row,

@@ -36,6 +36,8 @@ class Row(msgspec.Struct, frozen=True):
 
     work: Work
     cells: dict[tuple[str, str], Measurement]
+    note: str = ""
+    """More on what Danubius did."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -79,6 +81,8 @@ def _content(table: Table) -> str:
 
 def _texts(row: Row) -> tuple[str, ...]:
     cells = [_cell(row.cells.get(side)) for side in _SIDES]
+    if row.note:
+        cells[0] += f" ({row.note})"
     ratios = [_ratio(row, "redis"), _ratio(row, "nats")]
     return (_name(row), *cells, *ratios)
 

@@ -59,6 +59,7 @@ _INDEX: Final = ".index"
 _READ_AHEAD_FROM: Final = 128 * KIB
 """Reads of this size are of somebody who catches up, and reads on."""
 _READ_AHEAD_BYTES: Final = 8 * MIB
+_READ_AHEAD_STEP: Final = 4 * MIB
 _READ_BEHIND_BYTES: Final = 64 * MIB
 """What was read stays in the system's cache for so long: somebody else may follow."""
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.(?:ledger|index)")
@@ -376,7 +377,9 @@ class LocalLedgerStore:
         try:
             data = file.pread(count, at)
             if len(data) >= _READ_AHEAD_FROM:
-                file.read_ahead(_READ_AHEAD_BYTES, at + count)
+                # Once for many reads: the system looks at every page that it was told of, each time it is told.
+                if at // _READ_AHEAD_STEP != (at + count) // _READ_AHEAD_STEP:
+                    file.read_ahead(_READ_AHEAD_BYTES, at + count)
                 behind = at - _READ_BEHIND_BYTES
                 if behind > 0 and may_forget:
                     # What is freed here is what the next read takes: memory that was in use a moment ago is cheaper

@@ -382,6 +382,15 @@ class ManagedLedger:
 
     # ------------------------------------------------------------ letting go
 
+    def is_young(self, now_ms: int) -> bool:
+        """Whether it has one ledger at the most, which no age can seal yet: then there is nothing to let go of."""
+        ledgers = self._ledgers
+        if not ledgers:
+            return True
+        first = ledgers[0]
+        young_ms = min(self._backing.config.ledger_age_max_ms, SEAL_AGE_MIN_MS)
+        return not first.is_sealed and now_ms - first.created_ms < young_ms
+
     def plan_trim(self, floor: int, retention: Retention, now_ms: int) -> int:
         """Where the topic would start without the ledgers that may go; seals an aged open one."""
         if self._open is not None:

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from danubius.record.columns import Columns, Values
     from danubius.record.header import Header
 
-_TIME: Final = pa.timestamp("us", tz="UTC")
+TIME: Final = pa.timestamp("us", tz="UTC")
 _MAP: Final = pa.map_(pa.string(), pa.string())
 SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
-        ("publish_time", _TIME),
+        ("publish_time", TIME),
         ("key", pa.binary()),
         ("payload", pa.binary()),
         ("attributes", _MAP),
@@ -81,44 +81,49 @@ def to_arrow(
     names: Sequence[str] = NAMES,
 ) -> Any:
     """One Arrow record batch with the columns of `SCHEMA`, or only those of these names, in their order."""
-    buffer = pa.py_buffer(body)
-    if buffer.address % 8:
-        buffer = pa.py_buffer(bytes(body))
+    buffer = buffer_of(body)
     arrays = [_column(name, header, buffer, columns, place) for name in names]
     schema = SCHEMA if names is NAMES else pa.schema([SCHEMA.field(name) for name in names])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def buffer_of(body: memoryview) -> Any:
+    """The same memory, or a copy where Arrow could not use it."""
+    buffer = pa.py_buffer(body)
+    return buffer if buffer.address % 8 == 0 else pa.py_buffer(bytes(body))
 
 
 def _column(name: str, header: Header, buffer: Any, columns: Columns, place: Place) -> Any:
     count = header.count
     match name:
         case "payload":
-            return _values(buffer, columns.payload, pa.binary())
+            return values_of(buffer, columns.payload, pa.binary())
         case "offset":
             return _offsets(place.offsets)
         case "publish_time":
             return _times(buffer, header, columns.times_at)
         case "key":
-            return _keys(buffer, count, columns)
+            return keys_of(buffer, count, columns)
         case "attributes":
-            return _attributes(buffer, count, columns)
+            return attributes_of(buffer, count, columns)
         case _:
-            return pa.repeat(_constant(name, header, place), count)
+            value = constant_of(name, header, place.topic, place.partition)
+            return pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
 
 
-def _constant(name: str, header: Header, place: Place) -> Any:
+def constant_of(name: str, header: Header, topic: str, partition: int) -> str | int:
     """What all records of a batch have in common."""
     match name:
         case "topic":
-            return pa.scalar(place.topic, pa.string())
+            return topic
         case "partition":
-            return pa.scalar(place.partition, pa.int32())
+            return partition
         case "producer":
-            return pa.scalar(f"{header.producer_id:016x}", pa.string())
+            return f"{header.producer_id:016x}"
         case "schema_id":
-            return pa.scalar(header.schema_id, pa.int64())
+            return header.schema_id
         case "schema_version":
-            return pa.scalar(header.schema_version, pa.int32())
+            return header.schema_version
         case _:
             raise InvalidArgument(f"a topic has no column {name!r}; it has {', '.join(NAMES)}")
 
@@ -174,10 +179,15 @@ def _flat(name: str, column: Any, target: Any) -> Any:
 def _offsets(offsets: Sequence[int]) -> Any:
     if not isinstance(offsets, range):
         return pa.array(offsets, pa.int64())
+    return ramp_from(offsets.start, len(offsets))
+
+
+def ramp_from(first: int, count: int) -> Any:
+    """The numbers from `first` on."""
     # Rounded up, so that few ramps serve every size.
-    ramp = _ramp(1 << (len(offsets) - 1).bit_length())
-    base = pa.scalar(offsets.start, pa.int64())
-    return pc.add(ramp.slice(0, len(offsets)), base)  # pyright: ignore[reportAttributeAccessIssue] - made at import
+    ramp = _ramp(1 << (count - 1).bit_length())
+    base = pa.scalar(first, pa.int64())
+    return pc.add(ramp.slice(0, count), base)  # pyright: ignore[reportAttributeAccessIssue] - made at import
 
 
 @functools.lru_cache(maxsize=4)
@@ -187,36 +197,46 @@ def _ramp(count: int) -> Any:
 
 def _times(buffer: Any, header: Header, at: int | None) -> Any:
     if at is None:
-        return pa.repeat(pa.scalar(header.first_time_us, pa.int64()), header.count).view(_TIME)
+        return pa.repeat(pa.scalar(header.first_time_us, pa.int64()), header.count).view(TIME)
     times = buffer.slice(at, 8 * header.count)
-    return pa.Array.from_buffers(_TIME, header.count, [None, times], null_count=0)
+    return pa.Array.from_buffers(TIME, header.count, [None, times], null_count=0)
 
 
-def _keys(buffer: Any, count: int, columns: Columns) -> Any:
+def keys_of(buffer: Any, count: int, columns: Columns) -> Any:
+    """The key of every record, null where there is none."""
     if columns.key is None:
         return pa.nulls(count, pa.binary())
     validity = None
     if columns.key_validity_at is not None:
         validity = buffer.slice(columns.key_validity_at, (count + 7) // 8)
-    return _values(buffer, columns.key, pa.binary(), validity)
+    return values_of(buffer, columns.key, pa.binary(), validity)
 
 
-def _attributes(buffer: Any, count: int, columns: Columns) -> Any:
+def attributes_of(buffer: Any, count: int, columns: Columns) -> Any:
+    """The attributes of every record."""
     if columns.map_offsets_at is None or columns.names is None or columns.values is None:
-        pairs = pa.array([], _MAP.key_type), pa.array([], _MAP.item_type)
-        offsets = pa.py_buffer(bytes(4 * (count + 1)))
-    else:
-        pairs = (
-            _values(buffer, columns.names, pa.string()),
-            _values(buffer, columns.values, pa.string()),
-        )
-        offsets = buffer.slice(columns.map_offsets_at, 4 * (count + 1))
+        return no_attributes(count)
+    pairs = (
+        values_of(buffer, columns.names, pa.string()),
+        values_of(buffer, columns.values, pa.string()),
+    )
+    return _maps(pairs, buffer.slice(columns.map_offsets_at, 4 * (count + 1)), count)
+
+
+def no_attributes(count: int) -> Any:
+    """So many empty maps."""
+    pairs = pa.array([], _MAP.key_type), pa.array([], _MAP.item_type)
+    return _maps(pairs, pa.py_buffer(bytes(4 * (count + 1))), count)
+
+
+def _maps(pairs: tuple[Any, Any], offsets: Any, count: int) -> Any:
     entries = pa.StructArray.from_arrays(pairs, fields=[_MAP.key_field, _MAP.item_field])
     maps = pa.Array.from_buffers(_MAP, count, [None, offsets], null_count=0, children=[entries])
     return _validated(maps)
 
 
-def _values(buffer: Any, column: Values, kind: Any, validity: Any = None) -> Any:
+def values_of(buffer: Any, column: Values, kind: Any, validity: Any = None) -> Any:
+    """A column of binary values or text, validated."""
     offsets = buffer.slice(column.offsets_at, 4 * (column.count + 1))
     data = buffer.slice(column.data_at, column.data_bytes)
     return _validated(pa.Array.from_buffers(kind, column.count, [validity, offsets, data]))

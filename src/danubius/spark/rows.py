@@ -13,12 +13,11 @@ from bisect import bisect_left
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from danubius.client.core.chunks import PieceStore, read_piece
 from danubius.client.whole import WholeBatch
 from danubius.errors import OffsetOutOfRange
 from danubius.model.limits import MIB
+from danubius.record.arrow_joined import Part, to_arrow_joined
 from danubius.record.scan import iter_batches
 
 if TYPE_CHECKING:
@@ -39,8 +38,13 @@ def read_rows(
 ) -> Iterator[Any]:
     """The rows of a range with the columns of these names, in their order. `lossy`: without those that are gone."""
     pieces = _Pieces(client, range_)
-    waiting: list[Any] = []
+    waiting: list[Part] = []
     rows = size = 0
+
+    def joined() -> Iterator[Any]:
+        if waiting:
+            yield from _sliced(to_arrow_joined(waiting, range_.topic, range_.partition, names))
+
     for payload in client.fetch(
         range_.name,
         range_.begin,
@@ -50,42 +54,33 @@ def read_rows(
         incarnation=range_.incarnation,
     ):
         for batch in iter_batches(payload):
-            if batch.header.is_control:
+            part = None if batch.header.is_control else _within(batch, range_)
+            if part is None:
                 continue
-            if batch.is_chunk:
-                whole = pieces.take(batch)
-                if whole is None:
-                    continue
-                batch = whole
-            columns = _within(batch, range_, names)
-            if columns is None:
-                continue
-            waiting.append(columns)
-            rows += columns.num_rows
-            size += batch.header.body_bytes
-            if rows >= ROWS_MIN or size >= BYTES_MAX:
-                yield from _sliced(_joined(waiting))
+            is_piece = batch.is_chunk
+            if not is_piece:
+                waiting.append(part)
+                rows += part.rows
+                size += batch.header.body_bytes
+            if is_piece or rows >= ROWS_MIN or size >= BYTES_MAX:
+                yield from joined()
                 waiting, rows, size = [], 0, 0
-    if waiting:
-        yield from _sliced(_joined(waiting))
+            if is_piece and (whole := pieces.take(batch)) is not None:
+                yield whole.to_arrow(range_.topic, range_.partition, names)
+    yield from joined()
 
 
-def _within(batch: RecordBatch, range_: Range, names: Sequence[str]) -> Any:
-    """The batch's rows inside the range, or None."""
-    begin, end = range_.begin, range_.end
+def _within(batch: RecordBatch, range_: Range) -> Part | None:
+    """The batch's records inside the range, or None."""
+    begin, end, count = range_.begin, range_.end, batch.header.count
     if batch.base_offset >= end:
         return None
-    columns = batch.to_arrow(range_.topic, range_.partition, names)
     if batch.base_offset >= begin and batch.end_offset <= end:
-        return columns
+        return Part(batch, 0, count)
     offsets = batch.offsets()
     first = bisect_left(offsets, begin)
     stop = bisect_left(offsets, end)
-    return columns.slice(first, stop - first) if first < stop else None
-
-
-def _joined(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return Part(batch, first, stop) if first < stop else None
 
 
 def _sliced(batch: Any) -> Iterator[Any]:

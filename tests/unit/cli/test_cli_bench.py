@@ -78,12 +78,12 @@ def test_the_median_run_counts_and_tells_the_spread() -> None:
     assert chosen.repeat == 3
 
 
-def test_latency_runs_are_ordered_by_latency() -> None:
+def test_each_percentile_has_its_own_median() -> None:
     runs = [
-        measurement(rate, latency=Latency(p50, 1, 1, 1, 1))
-        for rate, p50 in ((1.0, 0.3), (2.0, 0.1), (3.0, 0.2))
+        measurement(1.0, latency=Latency(p50, 1, p99, 1, 1))
+        for p50, p99 in ((0.3, 1.0), (0.1, 2.0), (0.2, 9.0))
     ]
-    assert median_of(runs).messages_per_s == 3.0
+    assert median_of(runs).latency == Latency(0.2, 1, 2.0, 1, 1)
 
 
 def test_one_inexact_run_spoils_the_measurement() -> None:

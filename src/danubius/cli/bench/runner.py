@@ -12,7 +12,7 @@ import danubius
 from danubius.cli.bench import fairness
 from danubius.cli.bench.harness import BenchFailed, Phase, run_jobs, worker_command
 from danubius.cli.bench.payloads import expected_checksum
-from danubius.cli.bench.work import Job, Measurement, Work
+from danubius.cli.bench.work import Job, Latency, Measurement, Work
 from danubius.cli.event_loop import run_async
 
 _MEGA = 10**6
@@ -133,15 +133,13 @@ def measure(system: System, work: Work) -> Measurement:
 
 
 def median_of(runs: list[Measurement]) -> Measurement:
-    """The run in the middle: by its rate, or by its median latency."""
+    """The run in the middle by its rate; of latencies each percentile by itself, and of fairness by the ratio."""
     assert runs
-    if runs[0].kind == "fairness":
-        keys = [fairness.ratio(run) for run in runs]
-    elif runs[0].latency is not None:
-        keys = [run.latency.p50 if run.latency else 0.0 for run in runs]
-    else:
-        keys = [run.messages_per_s for run in runs]
+    is_fairness = runs[0].kind == "fairness"
+    keys = [fairness.ratio(run) if is_fairness else run.messages_per_s for run in runs]
     middle = runs[keys.index(median_low(keys))]
+    if middle.latency is not None and not is_fairness:
+        middle = msgspec.structs.replace(middle, latency=_medians(runs))
     rates = [run.messages_per_s for run in runs]
     return msgspec.structs.replace(
         middle,
@@ -149,6 +147,16 @@ def median_of(runs: list[Measurement]) -> Measurement:
         slowest_per_s=min(rates),
         fastest_per_s=max(rates),
         is_exact=all(run.is_exact for run in runs),
+    )
+
+
+def _medians(runs: list[Measurement]) -> Latency:
+    measured = [run.latency for run in runs if run.latency is not None]
+    return Latency(
+        *(
+            median_low([getattr(one, name) for one in measured])
+            for name in Latency.__struct_fields__
+        )
     )
 
 

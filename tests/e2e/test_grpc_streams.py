@@ -10,7 +10,6 @@ import pytest
 
 import danubius.blocking
 from danubius.edge.grpc.messages import danube
-from e2e.danube_process import danube_client
 from e2e.raw_grpc import RawGrpc, Refusal, end_of, open_stream, raw_grpc
 
 if TYPE_CHECKING:
@@ -208,18 +207,3 @@ def test_clients_behind_a_proxy_are_sent_there(start_broker: StartBroker) -> Non
         found = raw.call("Discovery", "TopicLookup", topic="/default/t")
         assert found.proxy
         assert (found.connect_url, found.broker_url) == ("http://localhost:1", broker.grpc_url)
-
-
-def test_ten_thousand_producers_that_vanish_cost_little(start_broker: StartBroker) -> None:
-    broker = start_broker(grpc=True)
-    topic = "/default/vanishing"
-    with raw_grpc(broker.grpc_port) as raw:
-        raw.create(topic)
-        before = broker.rss_bytes()
-        raw.create_many(topic, [f"p{number}" for number in range(10_000)])
-        assert broker.rss_bytes() - before < 200 << 20
-        assert raw.send(topic, b"x", "p17") == 7
-        raw.create(topic, "another")
-    with danube_client(broker.grpc_url) as client:
-        client.do("open_producer", name="late", topic=topic)
-        client.send("late", b"y")

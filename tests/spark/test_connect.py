@@ -1,3 +1,4 @@
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 """A pipeline on a Spark Connect server: another process, to which the command is only a client."""
 
 from __future__ import annotations

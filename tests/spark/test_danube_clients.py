@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from e2e.danube_process import danube_client
 from pyspark.sql import functions as f
+
+from e2e.danube_process import danube_client
 from spark.topics import payloads, read
 
 if TYPE_CHECKING:

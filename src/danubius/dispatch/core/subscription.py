@@ -245,9 +245,8 @@ class SubscriptionCore:
         would ask for nothing. None: nothing was changed, and the ordinary way is to be gone.
         """
         runs = self._runs
-        if runs is None or self._reading is not None or self._retry_ns is not None:
-            return None
-        if first != self._end or self._open_bytes >= self._limits.unacked_bytes_max:
+        is_idle = self._reading is None and self._retry_ns is None
+        if runs is None or not is_idle or first != self._end:
             return None
         delivery = runs.offer(first, end, now_ns, room=self._room)
         if delivery is None:
@@ -261,7 +260,7 @@ class SubscriptionCore:
         return delivery
 
     def poll(self, now_ns: int, budget: int | None = None) -> list[Effect]:
-        """What to read next, if anything of the `budget` of messages is left, and when to wake, if that has changed."""
+        """What to read next, within the `budget` of messages, and when to wake, if that has changed."""
         effects: list[Effect] = []
         read = self._next_read(now_ns, budget)
         if read is not None:
@@ -282,8 +281,7 @@ class SubscriptionCore:
         assert self._cursor.floor <= self._end
         assert all(one.messages >= 0 for one in self._consumers.values()), "credit exceeded"
         assert all(one.consumer_id in self._consumers for one in self._selector.active())
-        assert self._open_bytes >= 0
-        assert self._window.open_messages <= self._open_max
+        assert self._open_bytes >= 0 and self._window.open_messages <= self._open_max  # noqa: PT018
 
     def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0911, PLR0912  a table
         match event:
@@ -417,7 +415,7 @@ class SubscriptionCore:
             return None
         if self._retry_ns is not None and now_ns < self._retry_ns:
             return None
-        wanted = self._window.wanted(self._end, may_open=self._may_open)
+        wanted = self._window.wanted(self._end, may_open=self._room > 0)
         if wanted is None:
             return None
         able = [one for one in self._selector.active() if one.has_room]
@@ -432,14 +430,12 @@ class SubscriptionCore:
         return Read(wanted.first, wanted.end, bytes_max, wanted.is_new and self._keyed is not None)
 
     @property
-    def _may_open(self) -> bool:
-        return self._room > 0 and self._open_bytes < self._limits.unacked_bytes_max
-
-    @property
     def _room(self) -> int:
-        """How many new messages may be delivered, if credit and bytes allow."""
+        """How many new messages may be delivered, as far as credit goes."""
         window = self._window
-        return min(self._open_max - window.open_messages, self._flying_max - window.in_flight)
+        if self._open_bytes >= self._limits.unacked_bytes_max:
+            return 0
+        return min(self._open_max - window.open_messages, self._flying_max - window.admitted)
 
     def _on_read(self, event: ReadCompleted, now_ns: int) -> list[Effect]:
         asked = self._reading
@@ -462,11 +458,10 @@ class SubscriptionCore:
         self._message_bytes = -(-event.size // (event.end - event.first))
         before = self._window.open_messages
         # The byte bound may have been reached during the read; what comes again may still go.
-        open_max = self._open_max if self._may_open else before
+        open_max = self._open_max if self._room > 0 else before
         chunk = Chunk(event.first, event.end, event.keys)
-        deliveries = self._window.take(
-            chunk, now_ns, open_max=open_max, flying_max=self._flying_max
-        )
+        most = self._flying_max
+        deliveries = self._window.take(chunk, now_ns, open_max=open_max, flying_max=most)
         self._open_bytes += (self._window.open_messages - before) * self._message_bytes
         if self._keyed is not None and (count := self._keyed.take_dropped()):
             self.dropped += count

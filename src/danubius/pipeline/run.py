@@ -49,6 +49,7 @@ POLL_S: Final = 0.5
 STOP_GRACE_S: Final = 10.0
 """How long a query that is told to stop may take to end its batch; then it is interrupted, which loses nothing."""
 BROKER_WAIT_S: Final = 5.0
+SOURCES_WAIT_S: Final = 10.0
 _SETTINGS: Final = {
     # State that transformWithState needs, and that does not live in the JVM's heap.
     "spark.sql.streaming.stateStore.providerClass": (
@@ -168,6 +169,7 @@ class Run:
             if self.pipeline.is_stream(sink):
                 query = start_stream(frame, self.pipeline, sink, is_once=self.how.is_once)
                 self._streams[sink.name] = Running(query)
+                _await_sources(query)
             else:
                 threading.Thread(target=self._write_batch, args=(sink, frame), daemon=True).start()
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is this query's failure
@@ -303,6 +305,19 @@ def run_on(
         finally:
             for each in runs:
                 each.close()
+
+
+def _await_sources(query: StreamingQuery) -> None:
+    """Let a query come to its first trigger before the next one is started, for a while.
+
+    Spark keeps environment variables of a Python source in a hash map that all queries share, and changes it where they
+    start. Two at once can leave it unsound: then every task fails (OptionalDataException) until Spark is started anew.
+    """
+    until = time.monotonic() + SOURCES_WAIT_S
+    while query.isActive and time.monotonic() < until:
+        if not query.status["message"].startswith(("Initializing", "Getting offsets")):
+            return
+        time.sleep(0.05)  # Spark tells nobody
 
 
 def _loop(runs: list[Run], wake: threading.Event) -> bool:

@@ -9,7 +9,7 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs bench bench-spark fuzz fuzz-rest lock clean
+.PHONY: help setup demo test check format docs protos bench bench-spark bench-grpc fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -43,11 +43,19 @@ format: $(STAMP) ## rewrite the code in the house format
 docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md)
 	@$(PY) -m danubius.app.metric_page docs/metrics.md
 
+PROTOS := src/danubius/edge/grpc/protos
+protos: $(STAMP) ## compile the protos of the gRPC edge (after a change to one of them)
+	@for one in $(PROTOS)/*.proto; do \
+	  $(PY) -m grpc_tools.protoc -I$(PROTOS) --descriptor_set_out=$${one%.proto}.binpb $$one || exit 1; done
+
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)
 
 bench-spark: $(STAMP) ## topics read and written by Spark, micro-batches, latency; writes docs/benchmarks.md
 	@$(PY) benches/spark.py $(BENCH_ARGS)
+
+bench-grpc: $(STAMP) ## Danube's own client beside the native one (minutes)
+	@$(PY) benches/grpc.py $(BENCH_ARGS)
 
 fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 900 tests/property $(wildcard tests/fuzz)
@@ -57,7 +65,7 @@ fuzz-rest: $(STAMP) ## 10,000 requests made from /openapi.json against a live br
 
 lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versions only)
 	@$(RUN) { command -v uv >/dev/null || pip install -q uv; } && uv pip compile --quiet --universal --python-version 3.11 \
-	  --extra broker --extra spark --extra avro --extra tables --group dev --group bench --no-annotate --no-header \
+	  --extra broker --extra spark --extra avro --extra tables --extra grpc --group dev --group bench --no-annotate --no-header \
 	  pyproject.toml | sed -E '/^--/d' > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean: ## remove .venv, caches and results

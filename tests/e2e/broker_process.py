@@ -50,11 +50,15 @@ class Exit:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child: the sources under test, output without delay, no colours, no stray settings."""
+    """The environment of a child: the sources under test, output without delay, no colours, no stray settings.
+
+    And no gRPC unless a test wants it: its ports are those of any other broker that runs here.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DANUBIUS_")}
     return kept | {
         "PYTHONPATH": str(SOURCE),
         "PYTHONUNBUFFERED": "1",
+        "DANUBIUS_SERVER_GRPC": "false",
         "NO_COLOR": "1",
         "COLUMNS": "200",
     }
@@ -102,6 +106,10 @@ class BrokerProcess:
     options: Sequence[str] = ()
     port: int = 0
     http_port: int = 0
+    grpc: bool = False
+    """Whether it serves clients of Danube too."""
+    grpc_port: int = 0
+    admin_port: int = 0
     _process: subprocess.Popen[str] | None = None
     _lines: list[str] = field(default_factory=list[str])
     _ready: threading.Event = field(default_factory=threading.Event)
@@ -110,6 +118,9 @@ class BrokerProcess:
     def __post_init__(self) -> None:
         self.port = self.port or free_port()
         self.http_port = self.http_port or free_port()
+        if self.grpc:
+            self.grpc_port = self.grpc_port or free_port()
+            self.admin_port = self.admin_port or free_port()
 
     @property
     def url(self) -> str:
@@ -118,6 +129,11 @@ class BrokerProcess:
     @property
     def http_url(self) -> str:
         return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def grpc_url(self) -> str:
+        """As clients of Danube are told it."""
+        return f"http://127.0.0.1:{self.grpc_port}"
 
     @property
     def pid(self) -> int:
@@ -139,6 +155,7 @@ class BrokerProcess:
                 "--data-dir", str(self.data_dir),
                 "--port", str(self.port),
                 "--http-port", str(self.http_port),
+                *self._grpc_options(),
                 *self.options,
             ],
             stdin=subprocess.DEVNULL,
@@ -152,6 +169,18 @@ class BrokerProcess:
         reader = threading.Thread(target=self._read_output, args=(self._process,), daemon=True)
         reader.start()
         self._threads.append(reader)
+
+    def _grpc_options(self) -> list[str]:
+        if not self.grpc:
+            return []
+        return [
+            "--set",
+            "server.grpc=true",
+            "--grpc-port",
+            str(self.grpc_port),
+            "--admin-port",
+            str(self.admin_port),
+        ]
 
     def start(self) -> BrokerProcess:
         """Start the process and wait until it says that it is ready."""

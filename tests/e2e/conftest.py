@@ -25,7 +25,9 @@ _numbers = itertools.count()
 class StartBroker(Protocol):
     """Starts a broker that the test owns; it is killed at the test's end if it still runs."""
 
-    def __call__(self, *options: str, data_dir: Path | None = None) -> BrokerProcess: ...
+    def __call__(
+        self, *options: str, data_dir: Path | None = None, grpc: bool = False
+    ) -> BrokerProcess: ...
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,14 +71,36 @@ def broker(shared_process: BrokerProcess) -> Iterator[BrokerProcess]:
     assert shared_process.is_running, "this test ended the shared broker"
 
 
+@pytest.fixture(scope="session")
+def shared_grpc_process() -> Iterator[BrokerProcess]:
+    path = Path(tempfile.mkdtemp(prefix="danubius-e2e-"))
+    process = BrokerProcess(path, grpc=True).start()
+    yield process
+    code = process.stop() if process.is_running else process.exit_code
+    log = process.log()
+    STARTED.remove(process)
+    shutil.rmtree(path, ignore_errors=True)
+    assert code == 0, f"the shared broker ended with {code}:\n{process.log_tail()}"
+    assert "Traceback (most recent call last)" not in log, log
+
+
+@pytest.fixture
+def grpc_broker(shared_grpc_process: BrokerProcess) -> Iterator[BrokerProcess]:
+    """The shared broker that serves clients of Danube too; the test must leave it running."""
+    if not shared_grpc_process.is_running:
+        shared_grpc_process.start()
+    yield shared_grpc_process
+    assert shared_grpc_process.is_running, "this test ended the shared broker"
+
+
 @pytest.fixture
 def start_broker(data_dir: Path) -> Iterator[StartBroker]:
     started: list[BrokerProcess] = []
 
     own_dir = data_dir
 
-    def start(*options: str, data_dir: Path | None = None) -> BrokerProcess:
-        process = BrokerProcess(data_dir or own_dir, options)
+    def start(*options: str, data_dir: Path | None = None, grpc: bool = False) -> BrokerProcess:
+        process = BrokerProcess(data_dir or own_dir, options, grpc=grpc)
         started.append(process)
         return process.start()
 

@@ -128,6 +128,7 @@ def test_print_config_says_where_each_value_came_from(tmp_path: Path) -> None:
         "ttl_ms = 3600000 # from --set policies.ttl_ms",
         "port = 7 # from --port",
         'level = "error" # from DANUBIUS_LOGS_LEVEL',
+        "grpc = false # from DANUBIUS_SERVER_GRPC",
     }
     assert tomllib.loads(done.stdout)["server"]["host"] == "127.0.0.1"
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
 )
+from msgspec import UNSET
 
 from danubius.ack.core.failure import NO_RULE, FailureRule, join_segments
 from danubius.dispatch.core.effects import (
@@ -76,6 +77,7 @@ rules = st.builds(
         FailurePolicy,
         redeliveries_max=st.sampled_from([None, 0, 1, 1, 2, 3]),
         then=st.sampled_from(Exhausted),
+        unacked_messages_max=st.sampled_from([UNSET, UNSET, 1, 2, 7, 1000]),
     ),
     st.sampled_from([0, 0, 20, 45]),
     st.sampled_from([0, 0, 10]),
@@ -127,9 +129,20 @@ class DispatchShell(RuleBasedStateMachine):
         self.armed_ns: int | None = None
         self.owners: dict[int, int] = {}
         self.dropped = 0
+        self.unacked_max = 0
+        """The highest bound since the core was started."""
+        self.returned: set[int] = set()
+        """What came back since then, or may count as such after a restart."""
         self.ids = itertools.count(1)
 
+    def _know_rule(self) -> None:
+        bound = self.rule.unacked_messages_max or LIMITS.unacked_messages_max
+        self.unacked_max = max(self.unacked_max, bound)
+
     def _start_core(self, cursor: Cursor) -> None:
+        self.unacked_max = 0
+        self._know_rule()
+        self.returned = set(range(max(self.counts, default=-1) + 1))
         self.core = SubscriptionCore(
             self.kind,
             cursor,
@@ -201,6 +214,7 @@ class DispatchShell(RuleBasedStateMachine):
 
     def _fail(self, offsets: list[int], *, is_clean: bool = False) -> None:
         """Messages in flight come back undone."""
+        self.returned.update(offsets)
         for offset in offsets:
             del self.flying[offset]
             if not (is_clean and self.rule.is_bounded):
@@ -348,6 +362,9 @@ class DispatchShell(RuleBasedStateMachine):
                 self.flying[offset] = Out(effect.consumer_id, due_ns)
             self.delayed.pop(offset, None)
         assert len(self.flying) <= LIMITS.unacked_messages_max
+        # What comes again may go whatever is open, and what was taken before the bound was lowered.
+        first_time = sum(1 for one in self.flying if one not in self.returned)
+        assert first_time <= self.unacked_max, "more is open than the policies allowed"
 
     def _check_order(self, offset: int) -> None:
         """What goes is always the lowest that may go."""

@@ -209,6 +209,10 @@ class World(BrokerLives):
         assert not expected - came, "what is committed is there"
         assert not came - expected - partial, "nothing else is"
 
+    def meanwhile(self) -> None:
+        for _ in range(self.dice.randint(0, 3)):
+            self.dice.choice([self.open, self.upload, self.commit, self.tend, self.turn])()
+
 
 STEPS = {
     "open": 6,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 broker = brokers.broker
 data_dir = brokers.data_dir
+grpc_broker = brokers.grpc_broker
+shared_grpc_process = brokers.shared_grpc_process
 shared_process = brokers.shared_process
 start_broker = brokers.start_broker
 topic = brokers.topic

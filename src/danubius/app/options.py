@@ -10,6 +10,19 @@ from danubius.ledger.config import LedgerConfig
 from danubius.model.limits import MIB
 
 
+class GrpcPorts(msgspec.Struct, frozen=True):
+    """Where clients of Danube are served."""
+
+    port: int = 6650
+    """Producers and consumers; 0 picks a free port."""
+    admin_port: int = 50051
+    """Operators; 0 picks a free port."""
+    advertised_host: str = ""
+    """How clients reach this broker; empty: as it listens."""
+    connect_url: str = ""
+    """Of a proxy that they come through; empty: none."""
+
+
 class StandaloneOptions(msgspec.Struct, frozen=True):
     """One broker with everything inside."""
 
@@ -19,6 +32,8 @@ class StandaloneOptions(msgspec.Struct, frozen=True):
     """Native protocol; 0 picks a free port."""
     http_port: int = 6652
     """Health and metrics; 0 picks a free port."""
+    grpc: GrpcPorts | None = None
+    """None: clients of Danube are not served."""
     log_level: str = "info"
     log_format: str = "text"
     cache_bytes: int = 128 * MIB
@@ -32,3 +47,8 @@ def ledger_config(cache_bytes: int) -> LedgerConfig:
         flush_bytes=max(MIB, min(32 * MIB, cache_bytes // 4)),
         dirty_bytes_max=max(MIB, min(64 * MIB, cache_bytes // 2)),
     )
+
+
+def dialable(host: str) -> str:
+    """What to dial for who listens on this address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104  # a comparison, not a bind

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ca
 import msgspec
 from msgspec import inspect as types
 
-from danubius.app.options import StandaloneOptions, ledger_config
+from danubius.app.options import GrpcPorts, StandaloneOptions, ledger_config
 from danubius.app.quantities import BYTES, MILLISECONDS, parse_quantity, units_of
 from danubius.broker.config import BrokerConfig
 from danubius.errors import DanubiusError, InvalidArgument
@@ -50,6 +50,16 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """Port of the native protocol; 0 picks a free one."""
     http_port: Port = 6652
     """Port of HTTP; 0 picks a free one."""
+    grpc: bool = True
+    """Whether clients of Danube are served, by gRPC; that needs the extra `grpc`."""
+    grpc_port: Port = 6650
+    """Port of gRPC for producers and consumers; 0 picks a free one."""
+    admin_port: Port = 50051
+    """Port of gRPC for operators; 0 picks a free one."""
+    advertised_host: str = ""
+    """The name or address under which gRPC clients reach this broker; empty: the one it listens on."""
+    connect_url: str = ""
+    """Of a proxy that gRPC clients come through, for example `http://proxy:6650`; empty: there is none."""
 
 
 class LogSettings(msgspec.Struct, frozen=True):
@@ -77,9 +87,18 @@ class Settings(msgspec.Struct, frozen=True):
             host=self.server.host,
             port=self.server.port,
             http_port=self.server.http_port,
+            grpc=self._grpc(),
             log_level=self.logs.level,
             log_format=self.logs.format,
             cache_bytes=self.ledgers.cache_bytes,
+        )
+
+    def _grpc(self) -> GrpcPorts | None:
+        server = self.server
+        if not server.grpc:
+            return None
+        return GrpcPorts(
+            server.grpc_port, server.admin_port, server.advertised_host, server.connect_url
         )
 
 
@@ -121,8 +140,14 @@ _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "policies.failure": FailurePolicy,
     "logs": LogSettings,
 }
-_NOT_HERE: Final = {"broker.policies", "policies.failure", "policies.message_bytes_max"}
-"""Two are sections of their own; the largest message is `broker.message_bytes_max` for all."""
+_NOT_HERE: Final = {
+    "broker.policies",
+    "policies.failure",
+    "policies.failure.unacked_messages_max",
+    "policies.message_bytes_max",
+}
+"""Two are sections of their own; one is for subscriptions that are told apart; the largest message is
+`broker.message_bytes_max` for all."""
 
 
 def _keys() -> dict[str, Key]:

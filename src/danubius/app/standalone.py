@@ -8,9 +8,11 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from danubius.app.grpc_ports import open_grpc
 from danubius.app.journal_probe import JournalProbe
 from danubius.app.loop_lag import LoopLag
 from danubius.app.metrics import Metrics
+from danubius.app.options import dialable
 from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.app.reload import Reload
 from danubius.broker.broker import Broker
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from danubius.app.options import StandaloneOptions
     from danubius.app.reload import Configured
+    from danubius.edge.grpc.edge import GrpcEdge
     from danubius.errors import DanubiusError
     from danubius.ledger.config import LedgerConfig
     from danubius.runtime.clock import Clock
@@ -83,6 +86,7 @@ class Standalone:
         self._checkpointer: Checkpointer
         self._http: HttpServer | None = None
         self._rest: Desk | None = None
+        self._grpc: GrpcEdge | None = None
         self._node: Node
         self.reload: Reload | None = None
         """How settings change while it runs; None: whoever built this keeps them."""
@@ -103,6 +107,7 @@ class Standalone:
             await self._listen(loop)
         except BaseException:
             # Threads that are left running would keep the process from ending.
+            await self._close_grpc()
             self._running.close()
             raise
 
@@ -143,7 +148,7 @@ class Standalone:
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
         self.edge = BinaryEdge(self._node, loop, self._directory.broker_id)
-        self.port = await self.edge.open(options.host, options.port, _dialable(options.host))
+        self.port = await self.edge.open(options.host, options.port, dialable(options.host))
         self._introduce()
         lag = LoopLag(loop)
         lag.start()
@@ -155,6 +160,10 @@ class Standalone:
         app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes, figures)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
+        if options.grpc is not None:
+            self._grpc = await open_grpc(
+                self._node, options, self._directory.path, self._files, self.http_url
+            )
 
     def _introduce(self) -> None:
         about = self._node.about
@@ -170,7 +179,7 @@ class Standalone:
 
     @property
     def http_url(self) -> str:
-        return f"http://{_dialable(self._options.host)}:{self.http_port}"
+        return f"http://{dialable(self._options.host)}:{self.http_port}"
 
     def _problems(self) -> list[str]:
         failures = [self.broker.journal_failure, self._ledgers.failure]
@@ -182,11 +191,13 @@ class Standalone:
             "epoch": self._directory.epoch,
             "topics": len(self.broker.topics),
             "connections": len(self.edge.connections),
+            **(self._grpc.facts() if self._grpc is not None else {}),
         }
 
     async def stop(self) -> None:
         """Send everyone away, write down what is known, let go of the directory."""
         self.edge.close()
+        await self._close_grpc()
         await self._close_http()
         await self._wait_for_connections()
         self.broker.acks.write()
@@ -197,8 +208,13 @@ class Standalone:
     async def abandon(self) -> None:
         """Let go without writing anything more, as after a failure of the disk."""
         self.edge.close()
+        await self._close_grpc()
         await self._close_http()
         self._running.close()
+
+    async def _close_grpc(self) -> None:
+        if self._grpc is not None:
+            await self._grpc.close()
 
     async def _close_http(self) -> None:
         """Send those away who wait, let the others have their answers."""
@@ -230,7 +246,3 @@ class Standalone:
                 await done
         except TimeoutError:
             log.warning("the checkpoint takes long; going on without it")
-
-
-def _dialable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104  # a comparison, not a bind

@@ -153,6 +153,8 @@ def failure_in_words(failure: FailurePolicy) -> str:
         parts.insert(2, f"jitter {failure.jitter:g}")
     if failure.dead_letter_topic:
         parts.append(f"to {failure.dead_letter_topic}")
+    if failure.unacked_messages_max is not msgspec.UNSET:
+        parts.append(f"at most {failure.unacked_messages_max} unacknowledged")
     return ", ".join(parts)
 
 

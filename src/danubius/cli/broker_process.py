@@ -69,6 +69,7 @@ class BrokerProcess:
             str(self._data_dir),
         ]
         command += ["--port", str(self._ports[0]), "--http-port", str(self._ports[1])]
+        command += ["--set", "server.grpc=false"]  # its ports may be those of another broker here
         started = time.monotonic()
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(

@@ -21,6 +21,7 @@ from danubius.cli.options import (
 from danubius.model.policy import (
     FOREVER,
     PARTITIONS_MAX,
+    UNACKED_MESSAGES_MAX,
     Backoff,
     Exhausted,
     FailurePolicy,
@@ -89,6 +90,8 @@ _FAILURE: Final = (
             "What becomes of a message that is given up."),
     _Option("--dead-letter-topic", "dead_letter_topic", topic_name, "TOPIC",
             "Where it goes; otherwise {topic}-{subscription}-dlq."),
+    _Option("--unacked-max", "unacked_messages_max", click.IntRange(1, UNACKED_MESSAGES_MAX), "N",
+            "Messages that may be delivered and not acknowledged, all consumers together."),
 )  # fmt: skip
 _FAILURE_PREFIX: Final = "failure_"
 

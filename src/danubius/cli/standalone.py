@@ -26,6 +26,8 @@ _PATHS: Final = {
     "host": "server.host",
     "port": "server.port",
     "http_port": "server.http_port",
+    "grpc_port": "server.grpc_port",
+    "admin_port": "server.admin_port",
     "cache_bytes": "ledgers.cache_bytes",
     "log_level": "logs.level",
     "log_format": "logs.format",
@@ -75,6 +77,14 @@ Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environ
 @click.option(
     "--http-port", type=click.IntRange(0, 65535), default=6652, show_default=True, metavar="N",
     help="Port of /health, /ready and /metrics; 0 picks a free one.",
+)  # fmt: skip
+@click.option(
+    "--grpc-port", type=click.IntRange(0, 65535), default=6650, show_default=True, metavar="N",
+    help="Port for clients of Danube; 0 picks a free one.",
+)  # fmt: skip
+@click.option(
+    "--admin-port", type=click.IntRange(0, 65535), default=50051, show_default=True, metavar="N",
+    help="Port for danube-admin; 0 picks a free one.",
 )  # fmt: skip
 @click.option(
     "--cache-bytes", type=byte_count, default="128MiB", show_default=True, metavar="SIZE",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import textwrap
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,20 @@ def field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _own_docs(of: type) -> dict[str, str]:
+    return _module_docs(of.__module__).get(of.__qualname__, {})
+
+
+@cache
+def _module_docs(name: str) -> dict[str, dict[str, str]]:
+    """The documented fields of every class at the top of a module, whose source is read once for all of them."""
     try:
-        [found] = ast.parse(textwrap.dedent(inspect.getsource(of))).body
-    except (OSError, TypeError):
+        tree = ast.parse(inspect.getsource(sys.modules[name]))
+    except (OSError, TypeError, KeyError):
         return {}
-    if not isinstance(found, ast.ClassDef):
-        return {}
+    return {one.name: _class_docs(one) for one in tree.body if isinstance(one, ast.ClassDef)}
+
+
+def _class_docs(found: ast.ClassDef) -> dict[str, str]:
     docs: dict[str, str] = {}
     for field, text in itertools.pairwise(found.body):
         match field, text:

@@ -26,6 +26,8 @@ RATE_MAX: Final = 10**12
 COUNT_MAX: Final = 10**9
 PARTITIONS_MAX: Final = 1000
 """Partitions of one topic."""
+UNACKED_MESSAGES_MAX: Final = 1_000_000
+"""Messages of one subscription, delivered and not acknowledged."""
 
 
 class Backoff(enum.StrEnum):
@@ -69,6 +71,8 @@ class FailurePolicy(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields
     then: Exhausted = Exhausted.DEAD_LETTER
     dead_letter_topic: str = ""
     """Empty: the topic's name, `-`, the subscription's name, `-dlq`."""
+    unacked_messages_max: int | UnsetType = UNSET
+    """So many may be delivered and not acknowledged, all consumers together. Absent: as many as the broker can keep."""
 
     def check(self) -> None:
         for name in ("ack_timeout_ms", "delay_ms", "delay_max_ms"):
@@ -81,6 +85,9 @@ class FailurePolicy(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields
             raise InvalidArgument(f"failure.jitter is {self.jitter}; it must be 0 to 1")
         if self.redeliveries_max is not None:
             _check_range("failure.redeliveries_max", self.redeliveries_max, 0, COUNT_MAX)
+        if self.unacked_messages_max is not UNSET:
+            name = "failure.unacked_messages_max"
+            _check_range(name, self.unacked_messages_max, 1, UNACKED_MESSAGES_MAX)
 
 
 class Policies(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import UNSET
+
 from danubius.ack.core.ranges import Segment
 from danubius.model.policy import Backoff, Exhausted, FailurePolicy
 
@@ -38,6 +40,7 @@ class FailureRule:
         "is_bounded",
         "policy",
         "then",
+        "unacked_messages_max",
     )
 
     def __init__(self, policy: FailurePolicy) -> None:
@@ -48,11 +51,18 @@ class FailureRule:
         self.is_bounded = policy.redeliveries_max is not None
         """Whether a message can fail too often; only then are failures counted durably."""
         self.backs_off = policy.delay_ms > 0
+        unacked_max = policy.unacked_messages_max
+        self.unacked_messages_max = None if unacked_max is UNSET else unacked_max
+        """None: no bound but the broker's."""
         self._redeliveries_max = policy.redeliveries_max or 0
         self._is_exponential = policy.backoff is Backoff.EXPONENTIAL
         self._delay_ns = policy.delay_ms * _MS
         self._delay_max_ns = policy.delay_max_ms * _MS
         self._jitter = policy.jitter
+
+    def flying_max(self, most: int) -> int:
+        """How many messages may be delivered and not acknowledged, `most` in any case."""
+        return most if self.unacked_messages_max is None else min(most, self.unacked_messages_max)
 
     @property
     def blocks(self) -> bool:

@@ -15,6 +15,7 @@ from danubius.ack.core.ranges import RangeMap, Segment, merge_ranges
 from danubius.dispatch.core.keys import NEVER_NS, Key, flights_in, overdue_of
 from danubius.dispatch.core.ready_keys import SLACK, ReadyKeys
 from danubius.dispatch.core.stragglers import Stragglers
+from danubius.model.subscription import SubscriptionType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +43,7 @@ class KeyedState:
         "_flying_count",
         "_gaps_max",
         "_held_count",
+        "_held_limit",
         "_held_max",
         "_key_held_max",
         "_keys",
@@ -69,13 +71,12 @@ class KeyedState:
         self._cursor = cursor
         self._selector = selector
         self._auto_ack = auto_ack
-        open_max = min(limits.keyed_messages_max, limits.unacked_messages_max)
-        self._held_max = min(limits.held_messages_max, open_max // 2)
-        self._key_held_max = max(1, self._held_max // 8)
-        self._open_max = open_max
-        self._share = 0
-        """How many messages one consumer may have, so that the others have room in any case."""
-        self._gaps_max = open_max
+        open_max = limits.open_max(SubscriptionType.KEY_SHARED)
+        self._open_max = self._gaps_max = open_max
+        self._held_limit = limits.held_messages_max
+        self._held_max = self._key_held_max = self._share = 0
+        """The last: how many messages one consumer may have, so that the others have room in any case."""
+        self._divide(open_max)
         self._stragglers_max = limits.keys_behind_max
         self._next = cursor.floor
         self._turn = 0
@@ -117,6 +118,10 @@ class KeyedState:
     @property
     def in_flight(self) -> int:
         return self._flying_count
+
+    @property
+    def admitted(self) -> int:
+        return len(self._open) - len(self._attempts)
 
     def in_flight_of(self, consumer_id: int) -> int:
         return len(self._flying.get(consumer_id, ()))
@@ -208,6 +213,7 @@ class KeyedState:
         if rule.ack_timeout_ns != self._rule.ack_timeout_ns:
             self._mixed.update(self._flying)
         self._rule = rule
+        self._divide(rule.flying_max(self._open_max))
         before, self._condemned, self.fresh = self._condemned, {}, []  # fresh: by the old rule
         for offset in before:
             self._open[offset].condemned -= 1
@@ -248,10 +254,17 @@ class KeyedState:
             self._condemn(key, offset, Condemned(attempts, ""))
         self._offer(key)
 
+    def _divide(self, most: int) -> None:
+        """Of what may be open, half is never held, so that keys that wait stop nobody; consumers share it alike."""
+        self._held_max = min(self._held_limit, most // 2)
+        self._key_held_max = max(1, self._held_max // 8)
+        consumers = len(self._selector.active())
+        share = (most - self._held_max) // (consumers or 1)
+        self._share = max(1, share) if consumers > 1 else self._open_max
+
     def rebalance(self) -> None:
         active = self._selector.active()
-        share = (self._open_max - self._held_max) // (len(active) or 1)
-        self._share = max(1, share) if len(active) > 1 else self._open_max
+        self._divide(self._rule.flying_max(self._open_max))
         self._stragglers.regroup()
         self._ready.reset(one.consumer_id for one in active)
         owner_of = self._selector.owner_of

@@ -104,10 +104,11 @@ class KeyedWindow(KeyedState):
                     takers.append((one, room))
         return takers
 
-    def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
+    def take(self, chunk: Chunk, now_ns: int, *, open_max: int, flying_max: int) -> list[Deliver]:
         load = Load(self._takers(), now_ns)
         self._take_held(chunk, load)
         if chunk.keys is not None:
+            open_max = min(open_max, len(self._open) + flying_max - self.admitted)
             if self._stragglers.is_seeking:
                 self._take_again(chunk, chunk.keys, load, open_max)
             self._take_new(chunk, chunk.keys, load, open_max)

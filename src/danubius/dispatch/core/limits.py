@@ -7,12 +7,14 @@ from typing import Final
 import msgspec
 
 from danubius.model.limits import GIB, KIB, MIB
+from danubius.model.policy import UNACKED_MESSAGES_MAX
+from danubius.model.subscription import SubscriptionType
 
 
 class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     """How much one subscription may have open, hold back and read at once."""
 
-    unacked_messages_max: int = 1_000_000
+    unacked_messages_max: int = UNACKED_MESSAGES_MAX
     """Delivered or given back, and not acknowledged: beyond it nothing new is delivered."""
     unacked_bytes_max: int = 2 * GIB
     """The same in bytes, estimated from the mean size of what was read."""
@@ -34,6 +36,12 @@ class WindowLimits(msgspec.Struct, frozen=True, gc=False):
     """A read that failed is tried again after a wait that doubles between these."""
     story_events_max: int = 16
     """Events kept for a post-mortem; a broker may have ten thousand subscriptions."""
+
+    def open_max(self, kind: SubscriptionType) -> int:
+        """How many messages may be open: with consumers, or waiting to come again."""
+        if kind is SubscriptionType.KEY_SHARED:
+            return min(self.unacked_messages_max, self.keyed_messages_max)
+        return self.unacked_messages_max
 
 
 DEFAULT_LIMITS: Final = WindowLimits()

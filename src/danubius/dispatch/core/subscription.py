@@ -79,6 +79,7 @@ class SubscriptionCore:
         "_cursor",
         "_end",
         "_failures",
+        "_flying_max",
         "_keyed",
         "_kind",
         "_limits",
@@ -123,14 +124,13 @@ class SubscriptionCore:
             keys = KeySelector()
             self._selector = keys
             self._window = self._keyed = KeyedWindow(cursor, keys, limits, auto_ack=auto_ack)
-            self._open_max = min(limits.keyed_messages_max, limits.unacked_messages_max)
             self._read_max = min(limits.keyed_read_bytes_max, limits.read_bytes_max)
         else:
             runs = run_selector(kind)
             self._selector = runs
             self._window = self._runs = RunWindow(cursor, runs, auto_ack=auto_ack)
-            self._open_max = limits.unacked_messages_max
             self._read_max = limits.read_bytes_max
+        self._open_max = self._flying_max = limits.open_max(kind)
         self._reading: Read | None = None
         self._failures = 0
         self._retry_ns: int | None = None
@@ -145,6 +145,7 @@ class SubscriptionCore:
         if not auto_ack:
             self._window.restore(attempts, end, open_max=self._open_max)
             self._window.set_rule(rule)
+            self._flying_max = rule.flying_max(self._open_max)
 
     # ------------------------------------------------------------ facts
 
@@ -244,12 +245,10 @@ class SubscriptionCore:
         would ask for nothing. None: nothing was changed, and the ordinary way is to be gone.
         """
         runs = self._runs
-        if runs is None or self._reading is not None or self._retry_ns is not None:
+        is_idle = self._reading is None and self._retry_ns is None
+        if runs is None or not is_idle or first != self._end:
             return None
-        if first != self._end or self._open_bytes >= self._limits.unacked_bytes_max:
-            return None
-        room = self._open_max - runs.open_messages
-        delivery = runs.offer(first, end, now_ns, room=room)
+        delivery = runs.offer(first, end, now_ns, room=self._room)
         if delivery is None:
             return None
         self._end = end
@@ -261,7 +260,7 @@ class SubscriptionCore:
         return delivery
 
     def poll(self, now_ns: int, budget: int | None = None) -> list[Effect]:
-        """What to read next, if anything of the `budget` of messages is left, and when to wake, if that has changed."""
+        """What to read next, within the `budget` of messages, and when to wake, if that has changed."""
         effects: list[Effect] = []
         read = self._next_read(now_ns, budget)
         if read is not None:
@@ -282,8 +281,7 @@ class SubscriptionCore:
         assert self._cursor.floor <= self._end
         assert all(one.messages >= 0 for one in self._consumers.values()), "credit exceeded"
         assert all(one.consumer_id in self._consumers for one in self._selector.active())
-        assert self._open_bytes >= 0
-        assert self._window.open_messages <= self._open_max
+        assert self._open_bytes >= 0 and self._window.open_messages <= self._open_max  # noqa: PT018
 
     def _handle(self, event: Event, now_ns: int) -> list[Effect]:  # noqa: C901, PLR0911, PLR0912  a table
         match event:
@@ -381,6 +379,7 @@ class SubscriptionCore:
         if self._auto_ack:
             return []  # what was delivered is done with
         self._rule = rule
+        self._flying_max = rule.flying_max(self._open_max)
         for consumer in self._consumers.values():
             consumer.obey(rule.ack_timeout_ns)
         self._window.reason = CHANGED
@@ -416,7 +415,7 @@ class SubscriptionCore:
             return None
         if self._retry_ns is not None and now_ns < self._retry_ns:
             return None
-        wanted = self._window.wanted(self._end, may_open=self._may_open)
+        wanted = self._window.wanted(self._end, may_open=self._room > 0)
         if wanted is None:
             return None
         able = [one for one in self._selector.active() if one.has_room]
@@ -424,17 +423,19 @@ class SubscriptionCore:
             return None
         bytes_max = min(self._read_max, sum(one.bytes for one in able))
         if self._message_bytes:
-            messages = min(wanted.messages, sum(one.messages for one in able))
-            messages = messages if budget is None else min(messages, budget)
+            room = self._room if wanted.is_new else budget
+            bounds = (wanted.messages, sum(one.messages for one in able), room, budget)
+            messages = min(bound for bound in bounds if bound is not None)
             bytes_max = min(bytes_max, messages * self._message_bytes)
         return Read(wanted.first, wanted.end, bytes_max, wanted.is_new and self._keyed is not None)
 
     @property
-    def _may_open(self) -> bool:
-        return (
-            self._window.open_messages < self._open_max
-            and self._open_bytes < self._limits.unacked_bytes_max
-        )
+    def _room(self) -> int:
+        """How many new messages may be delivered, as far as credit goes."""
+        window = self._window
+        if self._open_bytes >= self._limits.unacked_bytes_max:
+            return 0
+        return min(self._open_max - window.open_messages, self._flying_max - window.admitted)
 
     def _on_read(self, event: ReadCompleted, now_ns: int) -> list[Effect]:
         asked = self._reading
@@ -457,9 +458,10 @@ class SubscriptionCore:
         self._message_bytes = -(-event.size // (event.end - event.first))
         before = self._window.open_messages
         # The byte bound may have been reached during the read; what comes again may still go.
-        open_max = self._open_max if self._may_open else before
+        open_max = self._open_max if self._room > 0 else before
         chunk = Chunk(event.first, event.end, event.keys)
-        deliveries = self._window.take(chunk, now_ns, open_max=open_max)
+        most = self._flying_max
+        deliveries = self._window.take(chunk, now_ns, open_max=open_max, flying_max=most)
         self._open_bytes += (self._window.open_messages - before) * self._message_bytes
         if self._keyed is not None and (count := self._keyed.take_dropped()):
             self.dropped += count
@@ -479,10 +481,8 @@ class SubscriptionCore:
         """[first, end) cannot be read any more: go on behind it, and say so."""
         fresh = self._cursor.ack([(first, end)])
         self._forget(fresh)
-        if not fresh:
-            return []
-        if not self._auto_ack:
-            return [AckAdvanced(fresh)]
+        if not fresh or not self._auto_ack:
+            return [AckAdvanced(fresh)] if fresh else []
         count = sum(one_end - one_first for one_first, one_end in fresh)
         self.dropped += count
         return [Dropped(count)]

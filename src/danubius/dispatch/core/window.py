@@ -60,6 +60,11 @@ class Window(Protocol):
         """Messages that consumers have and have not acknowledged."""
         ...
 
+    @property
+    def admitted(self) -> int:
+        """Messages in flight, and those that were taken from the log to be: not those that came back."""
+        ...
+
     def in_flight_of(self, consumer_id: int) -> int:
         """Messages that this consumer has and has not acknowledged; looks at all that are in flight."""
         ...
@@ -73,8 +78,8 @@ class Window(Protocol):
         """What to read next; with `may_open` false, only what was taken before."""
         ...
 
-    def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
-        """Deliver what may go of a chunk, until at most `open_max` messages are open."""
+    def take(self, chunk: Chunk, now_ns: int, *, open_max: int, flying_max: int) -> list[Deliver]:
+        """Deliver what may go of a chunk; what is new only while less is open and in flight than these."""
         ...
 
     def forget(self, acked: Sequence[Range]) -> None:
@@ -176,6 +181,10 @@ class RunWindow:
     def in_flight(self) -> int:
         return self._flights.count
 
+    @property
+    def admitted(self) -> int:
+        return self._flights.count
+
     def in_flight_of(self, consumer_id: int) -> int:
         return sum(
             one.end - one.first
@@ -203,14 +212,15 @@ class RunWindow:
             return None
         return Wanted(self._next, end, end - self._next, is_new=True)
 
-    def take(self, chunk: Chunk, now_ns: int, *, open_max: int) -> list[Deliver]:
+    def take(self, chunk: Chunk, now_ns: int, *, open_max: int, flying_max: int) -> list[Deliver]:
         deliveries: list[Deliver] = []
         if self._condemned.count and self._rule.blocks:
             return deliveries
         if self._redelivery.ready.count and not self._take_ready(chunk, now_ns, deliveries):
             return deliveries
         while True:
-            run = self._next_run(chunk.end, open_max)
+            room = min(open_max - self.open_messages, flying_max - self.admitted)
+            run = self._next_run(chunk.end, room)
             if run is None or run[0] < chunk.first:
                 return deliveries
             at, end = run
@@ -357,10 +367,10 @@ class RunWindow:
             self._flights.add_all(flights)
         return not ready.count
 
-    def _next_run(self, end_max: int, open_max: int) -> Range | None:
-        """The lowest run that was never delivered, if it starts below `end_max`."""
+    def _next_run(self, end_max: int, room: int) -> Range | None:
+        """The lowest run that was never delivered, if it starts below `end_max` and there is room."""
         self._next = first = self._cursor.next_unacked(self._next)
-        end = min(end_max, first + open_max - self.open_messages)
+        end = min(end_max, first + room)
         if self._cursor.above:
             acked_first = self._cursor.above.next_first(first)
             end = end if acked_first is None else min(end, acked_first)

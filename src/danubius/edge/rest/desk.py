@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from danubius.broker.administration import administer
+from danubius.edge.line import Line
 from danubius.edge.rest.bounds import (
     ANSWERS_BYTES_MAX,
     BODIES_BYTES_MAX,
@@ -15,7 +16,6 @@ from danubius.edge.rest.bounds import (
     WAITS_MAX,
     Gate,
 )
-from danubius.edge.rest.line import Line
 from danubius.edge.rest.publishing import Publisher
 from danubius.edge.rest.sessions import ConsumerSessions
 from danubius.errors import DanubiusError, InvalidArgument

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
+from danubius.edge.line import Line
 from danubius.edge.rest.bounds import IDLE_PRODUCER_S, PRODUCERS_MAX, READY_S
-from danubius.edge.rest.line import Line
 from danubius.edge.rest.messages import NewMessage, NewMessages
 from danubius.errors import (
     DanubiusError,

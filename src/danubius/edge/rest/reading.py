@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.broker.peer import Buffer
-    from danubius.edge.rest.line import Line
+    from danubius.edge.line import Line
     from danubius.edge.rest.messages import Slice
     from danubius.wire.commands import Fetched
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import msgspec
 
 from danubius.broker.targets import find_target
+from danubius.edge.line import Line
 from danubius.edge.rest.bounds import SESSION_BYTES, SESSIONS_MAX
-from danubius.edge.rest.line import Line
 from danubius.edge.rest.messages import Filling, SeenMessage, Slice, slices
 from danubius.edge.rest.problems import SessionNotFound
 from danubius.edge.rest.reading import MessageLimit, Wait, take

@@ -1,7 +1,7 @@
-"""A connection without a socket: the peer of a session of the broker's own, for who speaks HTTP.
+"""A connection without a socket: the peer of a session of the broker's own, for who speaks HTTP or gRPC.
 
 Everything that a client of the native protocol can do goes the same way from here, through the same `Session`: the same
-checks, limits, fences and answers. One end of it is commands and batches, the other awaits their answers. Invariant:
+checks, limits, fences and answers. One end of it is commands and batches, the other hears their answers. Invariant:
 each request is answered once, or fails with ClientClosed when the line is closed.
 """
 
@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from danubius.broker.session import Session
-from danubius.errors import ClientClosed
+from danubius.errors import ClientClosed, DanubiusError
 from danubius.wire.commands import Error
 from danubius.wire.version import PROTOCOL_VERSION_MAX
 
@@ -40,34 +40,58 @@ class Line:
         node: Node,
         address: str,
         on_event: Callable[[AnyCommand, Sequence[Buffer]], None] | None = None,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
-        """`on_event` hears what the broker sends unasked, and answers that nobody waits for any more."""
+        """`on_event` hears what the broker sends unasked, and answers that nobody waits for any more.
+
+        `on_ready` hears that the broker has room again for what would be published.
+        """
         self._loop = asyncio.get_running_loop()
         self._journal = node.broker.journal
         self._on_event = on_event
+        self._on_ready = on_ready
         self._address = address
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._waiting: dict[int, Callable[[Answer | DanubiusError], None]] = {}
         self._next_number = 1
         self._ready = asyncio.Event()
         self._ready.set()
         self.session = Session(node, self, node.about.url, node.about.broker_id)
         self.session.version = PROTOCOL_VERSION_MAX
 
-    # ------------------------------------------------------------ the HTTP side
+    # ------------------------------------------------------------ the client's side
 
     async def ask(self, command: AnyCommand, batch: bytearray | None = None) -> Answer:
         """Send a command and wait for its answer; its error is raised."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+
+        def answered(answer: Answer | DanubiusError) -> None:
+            if future.done():
+                return
+            if isinstance(answer, DanubiusError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        number = self.start(command, batch, answered)
+        try:
+            return await future
+        finally:
+            self._waiting.pop(number, None)
+
+    def start(
+        self,
+        command: AnyCommand,
+        batch: bytearray | None,
+        on_answer: Callable[[Answer | DanubiusError], None],
+    ) -> int:
+        """Send a command; `on_answer` hears its answer or error, maybe before this returns."""
         if self.session.is_closed:
             raise ClientClosed("the broker has ended this connection")
         number = self._next_number
         self._next_number += 1
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting[number] = future
-        try:
-            self._handle(command, number, memoryview(batch) if batch is not None else _NOTHING)
-            return await future
-        finally:
-            self._waiting.pop(number, None)
+        self._waiting[number] = on_answer
+        self._handle(command, number, memoryview(batch) if batch is not None else _NOTHING)
+        return number
 
     def tell(self, command: AnyCommand) -> None:
         """Send a command that has no answer."""
@@ -82,6 +106,11 @@ class Line:
         finally:
             self._journal.release()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker has room for what would be published."""
+        return self._ready.is_set()
+
     async def wait_ready(self) -> None:
         """Until the broker has room for what would be published."""
         await self._ready.wait()
@@ -90,9 +119,9 @@ class Line:
         if self.session.is_closed:
             return
         self.session.close()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ClientClosed("the broker has ended this connection"))
+        waiting, self._waiting = self._waiting, {}
+        for on_answer in waiting.values():
+            on_answer(ClientClosed("the broker has ended this connection"))
 
     # ------------------------------------------------------------ the session's side
 
@@ -103,16 +132,14 @@ class Line:
     def send(
         self, command: AnyCommand, correlation_id: int = 0, payload: Sequence[Buffer] = ()
     ) -> None:
-        future = self._waiting.get(correlation_id)
-        if future is None:
+        on_answer = self._waiting.pop(correlation_id, None)
+        if on_answer is None:
             if self._on_event is not None:
                 self._on_event(command, payload)
-        elif future.done():
-            return
         elif isinstance(command, Error):
-            future.set_exception(command.as_exception())
+            on_answer(command.as_exception())
         else:
-            future.set_result(Answer(command, payload))
+            on_answer(Answer(command, payload))
 
     def flush(self) -> None:
         """Nothing waits here."""
@@ -124,6 +151,8 @@ class Line:
     def resume_reading(self, reason: str) -> None:
         del reason
         self._ready.set()
+        if self._on_ready is not None:
+            self._on_ready()
 
     def probe(self, on_result: Callable[[bool], None]) -> None:
         """Who is here answers: what nobody asks for any more ends by itself."""

@@ -1,0 +1,187 @@
+"""`make bench-grpc`: Danube's own client against this broker, beside the native client on the same work, in one run.
+
+Messages a second, and the broker's CPU for one message: one sender that waits for every answer, 64 of them, and one
+consumer that acknowledges one by one. Then the native client at full speed, alone and beside 64 senders of gRPC. Each
+repetition takes all turns, so that a slow minute of the machine hits all of them; the median counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import danubius
+from danubius.cli.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ROOT = Path(__file__).parent.parent
+_CLIENT = _ROOT / ".venv" / "danube-client" / "bin" / "python"
+_WORKER = Path(__file__).with_name("grpc_worker.py")
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_SIZE = 100
+_topics = itertools.count()
+
+
+class Figure(NamedTuple):
+    """One measurement: messages a second, and the broker's CPU for each."""
+
+    rate: float
+    cpu_us: float
+
+
+class Bench:
+    """A broker, and what is measured on it."""
+
+    def __init__(self, broker: BrokerProcess, grpc_port: int, share: int) -> None:
+        self._broker = broker
+        self._grpc_url = f"http://127.0.0.1:{grpc_port}"
+        self._share = share
+
+    def _cpu_s(self) -> float:
+        fields = Path(f"/proc/{self._broker.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+    def _measure(self, count: int, work: Callable[[int], float]) -> Figure:
+        count = max(100, count // self._share)
+        before = self._cpu_s()
+        seconds = work(count)
+        return Figure(count / seconds, (self._cpu_s() - before) / count * 1e6)
+
+    def _client(self, *arguments: object) -> subprocess.Popen[str]:
+        # Without -P it would take this very file for the package `grpc`.
+        command = [str(_CLIENT), "-P", str(_WORKER), *map(str, arguments)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def _topic(self) -> str:
+        return f"/default/bench-{next(_topics)}"
+
+    def grpc_send(self, senders: int, count: int) -> Figure:
+        def work(count: int) -> float:
+            client = self._client("send", self._grpc_url, self._topic(), senders, count, _SIZE)
+            return json.loads(client.communicate()[0])["seconds"]
+
+        return self._measure(count, work)
+
+    def grpc_receive(self, count: int) -> Figure:
+        def work(count: int) -> float:
+            topic = self._topic()
+            with danubius.blocking.connect(self._broker.url) as native:
+                native.create_topic(topic)
+                client = self._client("receive", self._grpc_url, topic, 1, count, 0)
+                assert client.stdout is not None
+                client.stdout.readline()
+                with native.producer(topic) as producer:
+                    producer.send_many([bytes(_SIZE)] * count)
+                return json.loads(client.communicate()[0])["seconds"]
+
+        return self._measure(count, work)
+
+    def native_send(self, senders: int, count: int) -> Figure:
+        async def work(count: int) -> float:
+            async with (
+                danubius.connect(self._broker.url) as client,
+                client.producer(self._topic()) as producer,
+            ):
+                left = iter(range(count))
+
+                async def send() -> None:
+                    for _ in left:
+                        await producer.send(bytes(_SIZE))
+
+                started = time.perf_counter()
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(senders):
+                        tasks.create_task(send())
+                return time.perf_counter() - started
+
+        return self._measure(count, lambda count: asyncio.run(work(count)))
+
+    def native_bulk(self, count: int, *, beside: bool) -> Figure:
+        """Whole batches, as fast as they go; `beside`: while 64 senders of gRPC do what they can."""
+
+        async def work(count: int) -> float:
+            payloads = [bytes(_SIZE)] * 1000
+            async with (
+                danubius.connect(self._broker.url) as client,
+                client.producer(self._topic()) as producer,
+            ):
+                started = time.perf_counter()
+                for _ in range(count // 1000):
+                    await producer.send_many(payloads)
+                return time.perf_counter() - started
+
+        if not beside:
+            return self._measure(count, lambda count: asyncio.run(work(count)))
+        load = self._client("send", self._grpc_url, self._topic(), 64, 10**9, _SIZE)
+        try:
+            time.sleep(2)  # it has begun
+            return self._measure(count, lambda count: asyncio.run(work(count)))
+        finally:
+            load.kill()
+            load.communicate()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Danube's own client beside the native one.")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the messages, once")
+    options = parser.parse_args()
+    repeat, share = (1, 20) if options.quick else (options.repeat, 1)
+    port, admin_port = _free_port(), _free_port()
+    arguments = (
+        "--set",
+        "server.grpc=true",
+        "--grpc-port",
+        str(port),
+        "--admin-port",
+        str(admin_port),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="danubius-bench-") as folder,
+        BrokerProcess(Path(folder) / "data", arguments=arguments) as broker,
+    ):
+        bench = Bench(broker, port, share)
+        rows: dict[str, Callable[[], Figure]] = {
+            "gRPC, 1 sender": lambda: bench.grpc_send(1, 4_000),
+            "native, 1 sender": lambda: bench.native_send(1, 4_000),
+            "gRPC, 64 senders": lambda: bench.grpc_send(64, 20_000),
+            "native, 64 senders": lambda: bench.native_send(64, 100_000),
+            "gRPC, receive and ack": lambda: bench.grpc_receive(10_000),
+            "native batches, alone": lambda: bench.native_bulk(2_000_000, beside=False),
+            "native batches, beside 64 senders of gRPC": lambda: bench.native_bulk(
+                1_000_000, beside=True
+            ),
+        }
+        figures: dict[str, list[Figure]] = {name: [] for name in rows}
+        for _ in range(repeat):
+            for name, measure in rows.items():
+                figures[name].append(measure())
+    print("| what | messages/s | broker CPU a message |\n|---|--:|--:|")
+    for name, some in figures.items():
+        rate = statistics.median(one.rate for one in some)
+        cpu_us = statistics.median(one.cpu_us for one in some)
+        print(f"| {name} | {rate:,.0f} | {cpu_us:,.1f} us |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

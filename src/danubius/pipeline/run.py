@@ -310,8 +310,9 @@ def run_on(
 def _await_sources(query: StreamingQuery) -> None:
     """Let a query come to its first trigger before the next one is started, for a while.
 
-    Spark keeps environment variables of a Python source in a hash map that all queries share, and changes it where they
-    start. Two at once can leave it unsound: then every task fails (OptionalDataException) until Spark is started anew.
+    A Python source has one hash map of environment variables for all queries, into which each puts some when it starts
+    its reader, unsynchronised (PythonStreamingSourceRunner of Spark 4.3). A driver that had started two at once was
+    seen to fail with every task it sent, where such a map is read (OptionalDataException), until it was started anew.
     """
     until = time.monotonic() + SOURCES_WAIT_S
     while query.isActive and time.monotonic() < until:

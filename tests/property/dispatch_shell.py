@@ -129,20 +129,9 @@ class DispatchShell(RuleBasedStateMachine):
         self.armed_ns: int | None = None
         self.owners: dict[int, int] = {}
         self.dropped = 0
-        self.unacked_max = 0
-        """The highest bound since the core was started."""
-        self.returned: set[int] = set()
-        """What came back since then, or may count as such after a restart."""
         self.ids = itertools.count(1)
 
-    def _know_rule(self) -> None:
-        bound = self.rule.unacked_messages_max or LIMITS.unacked_messages_max
-        self.unacked_max = max(self.unacked_max, bound)
-
     def _start_core(self, cursor: Cursor) -> None:
-        self.unacked_max = 0
-        self._know_rule()
-        self.returned = set(range(max(self.counts, default=-1) + 1))
         self.core = SubscriptionCore(
             self.kind,
             cursor,
@@ -214,7 +203,6 @@ class DispatchShell(RuleBasedStateMachine):
 
     def _fail(self, offsets: list[int], *, is_clean: bool = False) -> None:
         """Messages in flight come back undone."""
-        self.returned.update(offsets)
         for offset in offsets:
             del self.flying[offset]
             if not (is_clean and self.rule.is_bounded):
@@ -362,9 +350,8 @@ class DispatchShell(RuleBasedStateMachine):
                 self.flying[offset] = Out(effect.consumer_id, due_ns)
             self.delayed.pop(offset, None)
         assert len(self.flying) <= LIMITS.unacked_messages_max
-        # What comes again may go whatever is open, and what was taken before the bound was lowered.
-        first_time = sum(1 for one in self.flying if one not in self.returned)
-        assert first_time <= self.unacked_max, "more is open than the policies allowed"
+        bound = self.rule.unacked_messages_max or LIMITS.unacked_messages_max
+        assert len(self.flying) <= bound, "more is in flight than the policy allows"
 
     def _check_order(self, offset: int) -> None:
         """What goes is always the lowest that may go."""

@@ -169,7 +169,6 @@ class DispatchMachine(DispatchShell):
     @precondition(lambda self: not self.auto_ack)
     def change_policy(self, another: FailureRule) -> None:
         self.rule = another
-        self._know_rule()
         self._judge_all()
         self._tell(PolicyChanged(another))
 

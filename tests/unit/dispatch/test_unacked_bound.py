@@ -15,6 +15,7 @@ from danubius.dispatch.core.events import (
     ConsumerLeft,
     CreditGranted,
     Event,
+    Nacked,
     PolicyChanged,
     ReadCompleted,
 )
@@ -80,6 +81,16 @@ def test_a_lower_bound_waits_until_less_is_open(kind: SubscriptionType) -> None:
     assert driver.change(5) == 0
     assert driver.tell(Acked([(0, 15)])) == 0
     assert driver.tell(Acked([(15, 17)])) == 2
+
+
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_what_comes_again_keeps_to_a_lower_bound_too(kind: SubscriptionType) -> None:
+    driver = Driver(kind, 8)
+    driver.change(3)
+    gaps: list[tuple[int, int]] = [(0, 1), (2, 5), (6, 8)]
+    assert driver.tell(Nacked(1, gaps, 0, "")) == 1, "two are still in flight"
+    assert driver.tell(Acked([(1, 2), (5, 6)])) == 2
+    assert driver.tell(Acked([(0, 4)])) == 3
 
 
 def test_what_nobody_takes_any_more_does_not_count() -> None:

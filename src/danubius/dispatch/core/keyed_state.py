@@ -43,7 +43,6 @@ class KeyedState:
         "_flying_count",
         "_gaps_max",
         "_held_count",
-        "_held_limit",
         "_held_max",
         "_key_held_max",
         "_keys",
@@ -73,10 +72,11 @@ class KeyedState:
         self._auto_ack = auto_ack
         open_max = limits.open_max(SubscriptionType.KEY_SHARED)
         self._open_max = self._gaps_max = open_max
-        self._held_limit = limits.held_messages_max
-        self._held_max = self._key_held_max = self._share = 0
-        """The last: how many messages one consumer may have, so that the others have room in any case."""
-        self._divide(open_max)
+        self._held_max = min(limits.held_messages_max, open_max // 2)
+        """Of what may be open, half is never held, so that keys that wait stop nobody."""
+        self._key_held_max = max(1, self._held_max // 8)
+        self._share = open_max
+        """How many messages one consumer may have, so that the others have room in any case."""
         self._stragglers_max = limits.keys_behind_max
         self._next = cursor.floor
         self._turn = 0
@@ -85,7 +85,7 @@ class KeyedState:
         self._open: dict[int, Key] = {}
         self._flying: dict[int, dict[int, Flight]] = {}
         """Per consumer, in the order of delivery: with one timeout each, also of deadlines."""
-        self._flying_count = 0
+        self._flying_count: int = 0
         self._held_count: int = 0
         self._attempts: dict[int, int] = {}
         """Of held messages that were delivered before."""
@@ -118,10 +118,6 @@ class KeyedState:
     @property
     def in_flight(self) -> int:
         return self._flying_count
-
-    @property
-    def admitted(self) -> int:
-        return len(self._open) - len(self._attempts)
 
     def in_flight_of(self, consumer_id: int) -> int:
         return len(self._flying.get(consumer_id, ()))
@@ -213,7 +209,7 @@ class KeyedState:
         if rule.ack_timeout_ns != self._rule.ack_timeout_ns:
             self._mixed.update(self._flying)
         self._rule = rule
-        self._divide(rule.flying_max(self._open_max))
+        self._divide()
         before, self._condemned, self.fresh = self._condemned, {}, []  # fresh: by the old rule
         for offset in before:
             self._open[offset].condemned -= 1
@@ -254,17 +250,15 @@ class KeyedState:
             self._condemn(key, offset, Condemned(attempts, ""))
         self._offer(key)
 
-    def _divide(self, most: int) -> None:
-        """Of what may be open, half is never held, so that keys that wait stop nobody; consumers share it alike."""
-        self._held_max = min(self._held_limit, most // 2)
-        self._key_held_max = max(1, self._held_max // 8)
+    def _divide(self) -> None:
+        """What may be in flight is shared alike."""
         consumers = len(self._selector.active())
-        share = (most - self._held_max) // (consumers or 1)
-        self._share = max(1, share) if consumers > 1 else self._open_max
+        most = self._rule.flying_max(self._open_max - self._held_max)
+        self._share = max(1, most // consumers) if consumers > 1 else self._open_max
 
     def rebalance(self) -> None:
         active = self._selector.active()
-        self._divide(self._rule.flying_max(self._open_max))
+        self._divide()
         self._stragglers.regroup()
         self._ready.reset(one.consumer_id for one in active)
         owner_of = self._selector.owner_of

@@ -105,10 +105,9 @@ class KeyedWindow(KeyedState):
         return takers
 
     def take(self, chunk: Chunk, now_ns: int, *, open_max: int, flying_max: int) -> list[Deliver]:
-        load = Load(self._takers(), now_ns)
+        load = Load(self._takers(), now_ns, room=flying_max - self._flying_count)
         self._take_held(chunk, load)
         if chunk.keys is not None:
-            open_max = min(open_max, len(self._open) + flying_max - self.admitted)
             if self._stragglers.is_seeking:
                 self._take_again(chunk, chunk.keys, load, open_max)
             self._take_new(chunk, chunk.keys, load, open_max)
@@ -155,7 +154,7 @@ class KeyedWindow(KeyedState):
         at, end = self._cursor.next_unacked(stragglers.at), min(chunk.end, self._next)
         if not chunk.first <= at < end:
             return
-        lanes, room = load.open_lanes(), open_max - len(self._open)
+        lanes, room = load.open_lanes(), min(open_max - len(self._open), load.room)
         for first, last in self._cursor.unacked(at, end):
             for offset in range(first, last):
                 key = self._keys.get(names[offset - chunk.first])
@@ -205,8 +204,9 @@ class KeyedWindow(KeyedState):
         for first, end in self._cursor.unacked(start, chunk.end):
             at = first
             while at < end:
-                # Each message takes one place at the most, so the bound is looked at once for many.
-                stop = min(end, at + max(0, open_max - len(self._open)))
+                # Each message takes one place at the most, so the bounds are looked at once for many.
+                room = min(open_max - len(self._open), load.room)
+                stop = min(end, at + max(0, room))
                 if self._restored.count and at < stop:
                     stop = self._meet_restored(at, stop, names[at - chunk.first])
                     if stop < 0:

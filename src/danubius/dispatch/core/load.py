@@ -1,6 +1,7 @@
 """What one pass of Key-Shared over one chunk hands out: who has room, and what everyone gets.
 
-Invariant: message credit is charged for all that was given as soon as the lanes are closed, and never exceeded.
+Invariant: message credit is charged for all that was given as soon as the lanes are closed, and never exceeded; nor is
+the room of all together, as long as whoever fills lanes puts no more than `room` messages into them.
 """
 
 from __future__ import annotations
@@ -46,17 +47,18 @@ class Lane:
 class Load:
     """One pass over one chunk: who still has room, and what everyone gets, in the order given."""
 
-    __slots__ = ("_lanes", "_now_ns", "_parcels", "_rooms", "able")
+    __slots__ = ("_lanes", "_now_ns", "_parcels", "_rooms", "able", "room")
 
-    def __init__(self, takers: Iterable[tuple[Consumer, int]], now_ns: int) -> None:
-        """`takers`: who has room, and for how many messages."""
+    def __init__(self, takers: Iterable[tuple[Consumer, int]], now_ns: int, *, room: int) -> None:
+        """`takers`: who has room, and for how many messages; `room`: for how many all of them have it together."""
         self._now_ns = now_ns
+        self.room = room
         self._parcels: dict[int, list[Parcel]] = {}
         self._lanes: list[Lane] = []
         self._rooms: dict[int, int] = {}
         self.able: dict[int, Consumer] = {}
-        for one, room in takers:
-            self._rooms[one.consumer_id] = room
+        for one, own_room in takers if room > 0 else ():
+            self._rooms[one.consumer_id] = own_room
             self.able[one.consumer_id] = one
 
     def add(self, consumer: Consumer, offset: int, attempts: int) -> Flight:
@@ -97,6 +99,9 @@ class Load:
 
     def _charge(self, consumer: Consumer, messages: int) -> None:
         consumer.messages -= messages
+        self.room -= messages
         self._rooms[consumer.consumer_id] -= messages
         if not self._rooms[consumer.consumer_id]:
             del self.able[consumer.consumer_id]
+        if self.room <= 0:
+            self.able.clear()

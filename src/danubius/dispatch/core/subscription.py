@@ -415,15 +415,14 @@ class SubscriptionCore:
             return None
         if self._retry_ns is not None and now_ns < self._retry_ns:
             return None
-        wanted = self._window.wanted(self._end, may_open=self._room > 0)
-        if wanted is None:
-            return None
-        able = [one for one in self._selector.active() if one.has_room]
-        if not able:
+        room = self._flying_max - self._window.in_flight
+        wanted = self._window.wanted(self._end, may_open=self._room > 0) if room > 0 else None
+        able = [one for one in self._selector.active() if one.has_room] if wanted else []
+        if wanted is None or not able:
             return None
         bytes_max = min(self._read_max, sum(one.bytes for one in able))
         if self._message_bytes:
-            room = self._room if wanted.is_new else budget
+            room = self._room if wanted.is_new else room
             bounds = (wanted.messages, sum(one.messages for one in able), room, budget)
             messages = min(bound for bound in bounds if bound is not None)
             bytes_max = min(bytes_max, messages * self._message_bytes)
@@ -435,7 +434,7 @@ class SubscriptionCore:
         window = self._window
         if self._open_bytes >= self._limits.unacked_bytes_max:
             return 0
-        return min(self._open_max - window.open_messages, self._flying_max - window.admitted)
+        return min(self._open_max - window.open_messages, self._flying_max - window.in_flight)
 
     def _on_read(self, event: ReadCompleted, now_ns: int) -> list[Effect]:
         asked = self._reading

@@ -60,11 +60,6 @@ class Window(Protocol):
         """Messages that consumers have and have not acknowledged."""
         ...
 
-    @property
-    def admitted(self) -> int:
-        """Messages in flight, and those that were taken from the log to be: not those that came back."""
-        ...
-
     def in_flight_of(self, consumer_id: int) -> int:
         """Messages that this consumer has and has not acknowledged; looks at all that are in flight."""
         ...
@@ -79,7 +74,7 @@ class Window(Protocol):
         ...
 
     def take(self, chunk: Chunk, now_ns: int, *, open_max: int, flying_max: int) -> list[Deliver]:
-        """Deliver what may go of a chunk; what is new only while less is open and in flight than these."""
+        """Deliver what may go of a chunk while less is in flight than this; what is new, while less is open."""
         ...
 
     def forget(self, acked: Sequence[Range]) -> None:
@@ -181,10 +176,6 @@ class RunWindow:
     def in_flight(self) -> int:
         return self._flights.count
 
-    @property
-    def admitted(self) -> int:
-        return self._flights.count
-
     def in_flight_of(self, consumer_id: int) -> int:
         return sum(
             one.end - one.first
@@ -216,10 +207,12 @@ class RunWindow:
         deliveries: list[Deliver] = []
         if self._condemned.count and self._rule.blocks:
             return deliveries
-        if self._redelivery.ready.count and not self._take_ready(chunk, now_ns, deliveries):
-            return deliveries
+        if self._redelivery.ready.count:
+            room = flying_max - self._flights.count
+            if not self._take_ready(chunk, now_ns, deliveries, room):
+                return deliveries
         while True:
-            room = min(open_max - self.open_messages, flying_max - self.admitted)
+            room = min(open_max - self.open_messages, flying_max - self._flights.count)
             run = self._next_run(chunk.end, room)
             if run is None or run[0] < chunk.first:
                 return deliveries
@@ -345,22 +338,23 @@ class RunWindow:
         assert not any(rule.is_exhausted(one.value) for one in self._redelivery.ready)
         assert not any(rule.is_exhausted(one.value.attempts) for one in self._redelivery.delayed)
 
-    def _take_ready(self, chunk: Chunk, now_ns: int, deliveries: list[Deliver]) -> bool:
-        """Deliver what comes again out of a chunk; returns whether none of it is left."""
+    def _take_ready(self, chunk: Chunk, now_ns: int, deliveries: list[Deliver], room: int) -> bool:
+        """Deliver what comes again out of a chunk, as far as there is room; returns whether none of it is left."""
         flights: list[Segment[Flight]] = []
         ready = self._redelivery.ready
         is_blocked = False
         for first, end, attempts in ready:
             # A run below the chunk became ready during the read: it goes first, by a read of its own.
-            if first < chunk.first or first >= chunk.end or is_blocked:
+            if first < chunk.first or first >= chunk.end or is_blocked or room <= 0:
                 break
             at, end = first, min(end, chunk.end)
-            for consumer, messages in self._selector.split(end - first):
+            for consumer, messages in self._selector.split(min(end - first, room)):
                 consumer.messages -= messages
                 consumer_id, due_ns = consumer.consumer_id, consumer.due_ns(now_ns)
                 flights.append(Segment(at, at + messages, Flight(consumer_id, attempts, due_ns)))
                 deliveries.append(Deliver(consumer_id, at, at + messages, None, attempts))
                 at += messages
+            room -= at - first
             is_blocked = at < end
         if flights:
             self._redelivery.take_ready(flights[0].first, flights[-1].end)

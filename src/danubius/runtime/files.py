@@ -33,6 +33,8 @@ IOV_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOCK_NOTE_BYTES_MAX: Final = 32
 _SYNC_FILE_RANGE_WRITE: Final = 2
+_RWF_DSYNC: Final[int] = getattr(os, "RWF_DSYNC", 0)
+"""Linux: the write returns when it is durable."""
 TEMPORARY_SUFFIX: Final = ".tmp"
 """`write_atomic` works under this suffix; a file that bears it after a crash is rubbish."""
 
@@ -47,6 +49,10 @@ class File(Protocol):
 
         A memoryview must be of single bytes.
         """
+        ...
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], at: int) -> None:
+        """Write like `pwritev`, and make these very bytes durable: not what else was written to the file."""
         ...
 
     def pread(self, count: int, at: int) -> bytes:
@@ -300,6 +306,19 @@ class LocalFile:
             if remaining:
                 buffers = _after(buffers, written)
         return at
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], at: int) -> None:
+        if _RWF_DSYNC and len(buffers) <= IOV_MAX:
+            try:
+                written = os.pwritev(self._descriptor, buffers, at, _RWF_DSYNC)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise translate(error, "write to", self._path) from error
+            else:
+                if written == sum(map(len, buffers)):
+                    return
+        self.pwritev(buffers, at)
+        self.datasync()
 
     def pread(self, count: int, at: int) -> bytes:
         try:

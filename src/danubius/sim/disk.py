@@ -4,6 +4,7 @@ What it promises and what it does not:
 - Content is durable after `datasync` of the file, names after `sync_dir` (or `sync_all`, or `write_atomic`). Without
   that, `crash` keeps any part of it: whole writes, prefixes of them, single sectors, in any mix; of a directory's
   changes any prefix.
+- The same with `pwritev_synced`, for what it wrote and nothing else of the file.
 - A write that fails or meets the power loss is done up to some sector.
 - A failed `datasync` loses sectors for good while reads still show them, and the next one succeeds.
 - Everything that is left to chance comes from the seed. Sectors of 512 bytes are atomic. Hints change nothing. Files
@@ -16,15 +17,14 @@ import random
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from danubius.errors import DanubiusError, DataDirectoryInUse, StorageFailed, StorageFull
 from danubius.runtime.files import TEMPORARY_SUFFIX, Buffer
+from danubius.sim.inode import Inode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-SECTOR_BYTES: Final = 512
 
 
 class PowerLost(BaseException):
@@ -42,9 +42,9 @@ class SimFiles:
         self._random = random.Random(seed)
         self._mutex = threading.RLock()
         """Guards everything: threads of one broker share its disk."""
-        self._names: dict[Path, _Inode] = {}
+        self._names: dict[Path, Inode] = {}
         self._directories: set[Path] = set()
-        self._durable_names: dict[Path, _Inode] = {}
+        self._durable_names: dict[Path, Inode] = {}
         self._durable_directories: set[Path] = set()
         self._name_changes: list[_NameChange] = []
         self._locks: set[Path] = set()
@@ -116,7 +116,7 @@ class SimFiles:
                 if not create:
                     raise StorageFailed(f"cannot open {path}: No such file or directory")
                 self._need_directory(path.parent)
-                inode = _Inode()
+                inode = Inode()
                 self._change_names(path.parent, {path: inode})
             return SimFile(self, path, inode, self._boot, is_writable=write)
 
@@ -243,7 +243,7 @@ class SimFiles:
                     cut(self._random.choice([0.0, self._random.random(), 1.0]))
                 raise fault.error(f"cannot {operation}: injected fault")
 
-    def lose_pages(self, inode: _Inode) -> None:
+    def lose_pages(self, inode: Inode) -> None:
         inode.fail_sync(self._random)
 
     # ------------------------------------------------------------ names
@@ -255,7 +255,7 @@ class SimFiles:
         if not self._is_directory(path):
             raise StorageFailed(f"cannot use {path}: No such directory")
 
-    def _change_names(self, directory: Path, names: dict[Path, _Inode | None]) -> None:
+    def _change_names(self, directory: Path, names: dict[Path, Inode | None]) -> None:
         _apply_names(self._names, names)
         self._name_changes.append(_NameChange(directory, names, None))
 
@@ -305,7 +305,7 @@ class SimFile:
     """An open file of a simulated disk."""
 
     def __init__(
-        self, files: SimFiles, path: Path, inode: _Inode, boot: int, *, is_writable: bool
+        self, files: SimFiles, path: Path, inode: Inode, boot: int, *, is_writable: bool
     ) -> None:
         self._files = files
         self._path = path
@@ -330,6 +330,13 @@ class SimFile:
                 self._inode.write(data[: max(0, len(data) - growth + room)], at)
                 raise StorageFull(f"cannot write to {self._path}: No space left on device")
             self._inode.write(data, at)
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], at: int) -> None:
+        with self._files.mutex:
+            self.pwritev(buffers, at)
+            lose = self._files.lose_pages
+            self._files.step("sync", changes=True, cut=lambda _: lose(self._inode))
+            self._inode.sync_last()
 
     def pread(self, count: int, at: int) -> bytes:
         with self._files.mutex:
@@ -408,93 +415,15 @@ class _Fault:
 class _NameChange:
     """One change of a directory that is not yet durable."""
 
-    def __init__(
-        self, directory: Path, names: dict[Path, _Inode | None], made: Path | None
-    ) -> None:
+    def __init__(self, directory: Path, names: dict[Path, Inode | None], made: Path | None) -> None:
         self.directory = directory
         self.names = names
         self.made = made
 
 
-class _Inode:
-    """A file's content as read back, as it is on the platter, and the changes between the two."""
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.durable = bytearray()
-        self._pending: list[tuple[int, bytes | None]] = []
-        """(position, data) of a write, (size, None) of a truncation, oldest first."""
-
-    def write(self, data: bytes, at: int) -> None:
-        if data:
-            _put(self.content, data, at)
-            self._pending.append((at, data))
-
-    def truncate(self, size: int) -> None:
-        _resize(self.content, size)
-        self._pending.append((size, None))
-
-    def sync(self) -> None:
-        for at, data in self._pending:
-            if data is None:
-                _resize(self.durable, at)
-            else:
-                _put(self.durable, data, at)
-        self._pending.clear()
-
-    def fail_sync(self, dice: random.Random) -> None:
-        """Some sectors reach the platter, the others never will, though reads still show them."""
-        keep = dice.choice([0.0, 0.5, 1.0])
-        for at, data in self._pending:
-            if data is None:
-                _resize(self.durable, at)
-                continue
-            for first, sector in _sectors(data, at):
-                if dice.random() < keep:
-                    _put(self.durable, sector, first)
-        self._pending.clear()
-
-    def crash(self, dice: random.Random) -> None:
-        count = len(self._pending)
-        mode = dice.choice(["nothing", "all", "prefix", "sectors"])
-        if mode == "nothing":
-            self._pending.clear()
-        elif mode == "prefix":
-            self._pending = self._pending[: dice.randint(0, count)]
-            if self._pending and (last := self._pending[-1])[1] is not None:
-                self._pending[-1] = (last[0], last[1][: dice.randint(0, len(last[1]))])
-        if mode == "sectors":
-            self.fail_sync(dice)
-        else:
-            self.sync()
-        self.content = bytearray(self.durable)
-
-
-def _apply_names(names: dict[Path, _Inode], changes: dict[Path, _Inode | None]) -> None:
+def _apply_names(names: dict[Path, Inode], changes: dict[Path, Inode | None]) -> None:
     for path, inode in changes.items():
         if inode is None:
             names.pop(path, None)
         else:
             names[path] = inode
-
-
-def _sectors(data: bytes, at: int) -> list[tuple[int, bytes]]:
-    end = at + len(data)
-    starts = [at, *range((at // SECTOR_BYTES + 1) * SECTOR_BYTES, end, SECTOR_BYTES)]
-    return [
-        (start, data[start - at : min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES) - at])
-        for start in starts
-    ]
-
-
-def _put(content: bytearray, data: bytes, at: int) -> None:
-    if len(content) < at:
-        content.extend(bytes(at - len(content)))
-    content[at : at + len(data)] = data
-
-
-def _resize(content: bytearray, size: int) -> None:
-    if len(content) > size:
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))

@@ -201,10 +201,12 @@ class Committer:
         writer = self._writer
         reported = writer.end
         try:
-            writer.write(group, size)
+            is_synced = group[0].is_sync and self._write_synced(group, size)
+            if not is_synced:
+                writer.write(group, size)
             early = 0 if writer.must_sync else _count_before_sync(group)
-            if early == len(group):
-                self._report_committed(early, size, reported + size)
+            if is_synced or early == len(group):
+                self._report_committed(len(group), size, reported + size)
             else:
                 if early:
                     early_size = sum([entry.size for entry in group[:early]])
@@ -257,11 +259,21 @@ class Committer:
             is_synced = self._sync_late() and self._writer.durable == self._writer.end
             self._sync_due_ns = None if is_synced else now_ns + self._sync_interval_ns
 
+    def _write_synced(self, group: list[Entry], size: int) -> bool:
+        started_ns = self._clock.monotonic_ns()
+        if not self._writer.write_synced(group, size):
+            return False
+        self._count_sync(started_ns)
+        return True
+
     def _sync(self, aside: Aside = contextlib.nullcontext) -> None:
         started_ns = self._clock.monotonic_ns()
-        self._counters.syncs += 1
         self._writer.sync(aside)
+        self._count_sync(started_ns)
+
+    def _count_sync(self, started_ns: int) -> None:
         took_ns = self._clock.monotonic_ns() - started_ns
+        self._counters.syncs += 1
         self._counters.sync_ns += took_ns
         self._sync_ns += (took_ns - self._sync_ns) // _SYNC_WEIGHT
 

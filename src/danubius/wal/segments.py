@@ -45,13 +45,15 @@ class Live(NamedTuple):
 class Segment:
     """The file that is being written."""
 
-    __slots__ = ("file", "filled", "header", "is_suspect")
+    __slots__ = ("file", "filled", "header", "is_settled", "is_suspect")
 
     def __init__(self, header: FileHeader, file: File, filled: int) -> None:
         self.header = header
         self.file = file
         self.filled = filled
         """Up to here the file's blocks exist: a write below costs no allocation."""
+        self.is_settled = False
+        """Nothing but records may wait for a sync: neither the header nor zeros."""
         self.is_suspect = False
         """A sync failed: what it holds beyond the last good sync may be gone, whatever it says."""
 

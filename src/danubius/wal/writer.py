@@ -39,6 +39,8 @@ Aside: TypeAlias = "Callable[[], contextlib.AbstractContextManager[None]]"
 _ZEROS: Final = bytes(1024 * 1024)
 _LARGE_GROUP: Final = 64
 """A group of at least this part of fill_bytes pays for its own allocation: filling doubles bytes."""
+_SYNCED_BYTES_MAX: Final = 64 * 1024
+"""Larger groups are written and then synced: the second call is nothing beside so many bytes."""
 _CALM_GROUPS: Final = 64
 """Smaller groups in a row before the file is filled for them: beside large ones the zeros would be for those."""
 
@@ -116,6 +118,31 @@ class JournalWriter:
             self._leave()
             self.must_sync = True
             raise
+        self._wrote(segment, size)
+
+    def write_synced(self, entries: Sequence[Entry], size: int) -> bool:
+        """Write a small group and make it durable at once; False: that takes a write and a sync.
+
+        One call of the system for two. It makes what it wrote durable, and nothing else of the file.
+        """
+        segment = self._segment
+        if segment is None or not segment.is_settled or self.durable != self.end:
+            return False
+        if size > min(_SYNCED_BYTES_MAX, self._room()):
+            return False
+        buffers = self._pack(entries, segment.header.sequence, self.end)
+        try:
+            segment.file.pwritev_synced(buffers, segment.at(self.end))
+        except DanubiusError:
+            segment.is_suspect = True
+            self._leave()
+            self.must_sync = True
+            raise
+        self.durable = self.end + size
+        self._wrote(segment, size)
+        return True
+
+    def _wrote(self, segment: Segment, size: int) -> None:
         self.end += size
         if size >= self._large_bytes:
             self._small_groups = 0
@@ -144,6 +171,7 @@ class JournalWriter:
             self._segment is segment
         ):  # otherwise a write failed aside, and the new file must be synced first
             self.must_sync = False
+            segment.is_settled = True
 
     def rewind(self, position: int) -> None:
         """Take back what was written behind `position`; it never happened."""
@@ -285,3 +313,4 @@ class JournalWriter:
         with contextlib.suppress(DanubiusError):
             segment.file.pwritev(zeros, segment.filled)
         segment.filled = target
+        segment.is_settled = False

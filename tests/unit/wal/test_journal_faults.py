@@ -84,7 +84,7 @@ def test_after_a_bug_on_the_loop_the_threads_reports_are_announced_again(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(JournalWriter, "write", write)
+        patch.setattr(JournalWriter, "write_synced", write)
         with pytest.raises(ZeroDivisionError):
             run_at_once(owner, [entry(owner, b"x")])
     owner.append("b")

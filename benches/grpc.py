@@ -1,14 +1,18 @@
 """`make bench-grpc`: Danube's own client against this broker, beside the native client on the same work, in one run.
 
 Messages a second, and the broker's CPU for one message: one sender that waits for every answer, 64 of them, and one
-consumer that acknowledges one by one. Then the native client at full speed, alone and beside 64 senders of gRPC. Each
-repetition takes all turns, so that a slow minute of the machine hits all of them; the median counts.
+consumer that acknowledges one by one. Then the native client, alone, beside 64 senders of gRPC to the same broker, and
+beside 64 senders of gRPC to another broker on this machine. The last is the control: whoever shares a machine has less
+of it, and what the edge itself keeps from the native path is the difference between the two. Each repetition takes all
+turns, so that a slow minute of the machine hits all of them; the median counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import functools
 import itertools
 import json
 import os
@@ -25,7 +29,7 @@ import danubius
 from danubius.cli.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 _ROOT = Path(__file__).parent.parent
 _CLIENT = _ROOT / ".venv" / "danube-client" / "bin" / "python"
@@ -43,11 +47,11 @@ class Figure(NamedTuple):
 
 
 class Bench:
-    """A broker, and what is measured on it."""
+    """A broker, another one for the control, and what is measured on the first."""
 
-    def __init__(self, broker: BrokerProcess, grpc_port: int, share: int) -> None:
+    def __init__(self, broker: BrokerProcess, urls: tuple[str, str], share: int) -> None:
         self._broker = broker
-        self._grpc_url = f"http://127.0.0.1:{grpc_port}"
+        self._grpc_url, self._other_url = urls
         self._share = share
 
     def _cpu_s(self) -> float:
@@ -109,8 +113,8 @@ class Bench:
 
         return self._measure(count, lambda count: asyncio.run(work(count)))
 
-    def native_bulk(self, count: int, *, beside: bool) -> Figure:
-        """Whole batches, as fast as they go; `beside`: while 64 senders of gRPC do what they can."""
+    def native_bulk(self, count: int) -> Figure:
+        """Whole batches, as fast as they go."""
 
         async def work(count: int) -> float:
             payloads = [bytes(_SIZE)] * 1000
@@ -123,15 +127,19 @@ class Bench:
                     await producer.send_many(payloads)
                 return time.perf_counter() - started
 
-        if not beside:
-            return self._measure(count, lambda count: asyncio.run(work(count)))
-        load = self._client("send", self._grpc_url, self._topic(), 64, 10**9, _SIZE)
+        return self._measure(count, lambda count: asyncio.run(work(count)))
+
+    @contextlib.contextmanager
+    def load(self, *, elsewhere: bool = False) -> Generator[None]:
+        """64 senders of gRPC do what they can; `elsewhere`: with the other broker."""
+        url = self._other_url if elsewhere else self._grpc_url
+        client = self._client("send", url, self._topic(), 64, 10**9, _SIZE)
         try:
             time.sleep(2)  # it has begun
-            return self._measure(count, lambda count: asyncio.run(work(count)))
+            yield
         finally:
-            load.kill()
-            load.communicate()
+            client.kill()
+            client.communicate()
 
 
 def _free_port() -> int:
@@ -140,35 +148,56 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Danube's own client beside the native one.")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the messages, once")
-    options = parser.parse_args()
-    repeat, share = (1, 20) if options.quick else (options.repeat, 1)
-    port, admin_port = _free_port(), _free_port()
+def _start(stack: contextlib.ExitStack, folder: Path) -> tuple[BrokerProcess, str]:
+    """A broker, and where it serves gRPC."""
+    port = _free_port()
     arguments = (
         "--set",
         "server.grpc=true",
         "--grpc-port",
         str(port),
         "--admin-port",
-        str(admin_port),
+        str(_free_port()),
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="danubius-bench-") as folder,
-        BrokerProcess(Path(folder) / "data", arguments=arguments) as broker,
-    ):
-        bench = Bench(broker, port, share)
+    broker = stack.enter_context(BrokerProcess(folder, arguments=arguments))
+    return broker, f"http://127.0.0.1:{port}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Danube's own client beside the native one.")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the messages, once")
+    options = parser.parse_args()
+    repeat, share = (1, 20) if options.quick else (options.repeat, 1)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="danubius-bench-"))
+        broker, url = _start(stack, Path(folder) / "one")
+        bench = Bench(broker, (url, _start(stack, Path(folder) / "other")[1]), share)
+
+        def beside(measure: Callable[[], Figure], *, elsewhere: bool) -> Figure:
+            with bench.load(elsewhere=elsewhere):
+                return measure()
+
+        bulk = functools.partial(bench.native_bulk, 1_000_000)
+        one_by_one = functools.partial(bench.native_send, 1, 4_000)
         rows: dict[str, Callable[[], Figure]] = {
             "gRPC, 1 sender": lambda: bench.grpc_send(1, 4_000),
-            "native, 1 sender": lambda: bench.native_send(1, 4_000),
+            "native, 1 sender": one_by_one,
             "gRPC, 64 senders": lambda: bench.grpc_send(64, 20_000),
             "native, 64 senders": lambda: bench.native_send(64, 100_000),
             "gRPC, receive and ack": lambda: bench.grpc_receive(10_000),
-            "native batches, alone": lambda: bench.native_bulk(2_000_000, beside=False),
-            "native batches, beside 64 senders of gRPC": lambda: bench.native_bulk(
-                1_000_000, beside=True
+            "native batches, alone": bulk,
+            "native batches, 64 senders of gRPC at another broker": lambda: beside(
+                bulk, elsewhere=True
+            ),
+            "native batches, 64 senders of gRPC at this broker": lambda: beside(
+                bulk, elsewhere=False
+            ),
+            "native, 1 sender, 64 senders of gRPC at another broker": lambda: beside(
+                one_by_one, elsewhere=True
+            ),
+            "native, 1 sender, 64 senders of gRPC at this broker": lambda: beside(
+                one_by_one, elsewhere=False
             ),
         }
         figures: dict[str, list[Figure]] = {name: [] for name in rows}

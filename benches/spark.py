@@ -94,6 +94,10 @@ class Broker:
             "0",
             "--http-port",
             "0",
+            "--grpc-port",
+            "0",
+            "--admin-port",
+            "0",
         ]
         self._process = subprocess.Popen(
             [*command, "--data-dir", str(folder)],

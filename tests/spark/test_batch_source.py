@@ -43,6 +43,12 @@ def test_a_topic_is_a_dataframe(spark: SparkSession, broker: BrokerProcess, topi
     assert read(spark, broker.url, topic=topic.rpartition("/")[2]).count() == 1000
 
 
+def test_arrow_does_not_look_twice_in_a_tuned_session(spark: SparkSession) -> None:
+    arrow = spark.sparkContext._jvm.org.apache.arrow  # type: ignore[union-attr]
+    assert not arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert not arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+
+
 def test_columns_and_schemas_prune(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
     publish(broker.url, topic, numbers(0, 10), keys=[b"k"] * 10)
     chosen = read(spark, broker.url, topic=topic, columns="payload, offset")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from danubius.spark.fetching import FetchClient
     from danubius.spark.planning import Range
 
-ROWS_MIN: Final = 5_000
-ROWS_MAX: Final = 20_000
+ROWS_MIN: Final = 20_000
+ROWS_MAX: Final = 40_000
 BYTES_MAX: Final = 8 * MIB
 """A batch is not joined beyond this; one that arrived larger is passed on in slices of its own."""
 

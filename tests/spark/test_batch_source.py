@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
@@ -44,9 +44,9 @@ def test_a_topic_is_a_dataframe(spark: SparkSession, broker: BrokerProcess, topi
 
 
 def test_arrow_does_not_look_twice_in_a_tuned_session(spark: SparkSession) -> None:
-    arrow = spark.sparkContext._jvm.org.apache.arrow  # type: ignore[union-attr]
-    assert not arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
-    assert not arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+    java: Any = spark.sparkContext._jvm
+    assert not java.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert not java.org.apache.arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
 
 
 def test_columns_and_schemas_prune(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:

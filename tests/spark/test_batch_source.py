@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException

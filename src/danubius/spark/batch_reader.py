@@ -13,6 +13,7 @@ from danubius.spark.fetching import client_of
 from danubius.spark.options import FROM_EARLIEST, FROM_LATEST
 from danubius.spark.planning import Cutting, Range, plan
 from danubius.spark.tasks import RangePartition, plainly, read_partition
+from danubius.spark.worker import task_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,4 +64,5 @@ def plan_batch(options: ReadOptions) -> list[Range]:
 
 def cutting_of(options: ReadOptions) -> Cutting:
     """How finely the options want ranges cut."""
-    return Cutting(options.min_partitions, options.max_records_per_partition)
+    least, most = options.min_partitions, options.max_records_per_partition
+    return Cutting(least, most, slots=task_slots())

@@ -32,7 +32,7 @@ from danubius.errors import (
     TopicNotFound,
     UnsupportedVersion,
 )
-from danubius.model.limits import MIB
+from danubius.model.limits import KIB, MIB
 from danubius.model.subscription import EARLIEST, AtOffset
 from danubius.wire.commands import (
     AnyCommand,
@@ -62,6 +62,8 @@ Answer = tuple[AnyCommand, memoryview] | DanubiusError
 _CORRELATION_MAX: Final = 0xFFFF_FFFF
 _RECEIVE_BUFFER_BYTES: Final = 4 * MIB
 """Holds an answer while Python and Spark work on the one before; the kernel may give less."""
+_SIZE_SLACK: Final = 1.1
+"""Records at the end of a range may be larger than the average."""
 _PIPELINE_MAX: Final = 256
 """Requests under way at once: far below what a broker lets wait."""
 _TROUBLES_MAX: Final = 10
@@ -122,7 +124,7 @@ class FetchClient:
             )
         return reply
 
-    def fetch(
+    def fetch(  # noqa: PLR0913  what a range is
         self,
         topic: str,
         begin: int,
@@ -131,18 +133,27 @@ class FetchClient:
         *,
         lossy: bool = False,
         incarnation: int = 0,
+        record_bytes: float = 0.0,
     ) -> Iterator[memoryview]:
         """Record batches that hold [begin, end), in order. The next ones are asked for before some are handed out.
 
         `lossy`: pass over what is gone (deleted, truncated, damaged) instead of raising OffsetOutOfRange,
         TopicNotFound or LedgerDamaged. `incarnation`: of which topic of this name the offsets are, if that is known;
-        of one that was made anew nothing is handed out.
+        of one that was made anew nothing is handed out. `record_bytes`: about how large a record is, so that little
+        is fetched beyond the end.
         """
+
+        def ask() -> Fetch:
+            size = bytes_max
+            if record_bytes:
+                size = min(size, int((end - at) * record_bytes * _SIZE_SLACK) + KIB)
+            return Fetch(topic, AtOffset(at), size, 0, lossy)
+
         at = begin
         ticket: int | None = None
         try:
             while at < end:
-                command = Fetch(topic, AtOffset(at), bytes_max, 0, lossy)
+                command = ask()
                 answer = self._collect(command, ticket)
                 ticket = None
                 if lossy and isinstance(answer, _GONE):
@@ -155,7 +166,7 @@ class FetchClient:
                     return
                 at = reply.next
                 if at < end:
-                    ticket = self._ask_ahead(Fetch(topic, AtOffset(at), bytes_max, 0, lossy))
+                    ticket = self._ask_ahead(ask())
                 assert not isinstance(answer, DanubiusError)
                 yield answer[1]
         finally:

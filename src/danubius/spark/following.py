@@ -27,6 +27,7 @@ from danubius.spark.options import FROM_EARLIEST, FROM_LATEST
 from danubius.spark.planning import Cutting, Range, limit_bytes, limit_offsets, plan
 from danubius.spark.reporting import Reporter
 from danubius.spark.tasks import KEEP_GOING
+from danubius.spark.worker import task_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,7 +213,8 @@ class Follower:
             size = extent.record_bytes if extent is not None else 0.0
             ranges.append(Range(*slot, name, first, moved[slot], size, life))
         options = self._options
-        return plan(ranges, Cutting(options.min_partitions, options.max_records_per_partition))
+        least, most = options.min_partitions, options.max_records_per_partition
+        return plan(ranges, Cutting(least, most, slots=task_slots()))
 
     def _known(self, slots: Mapping[Slot, int]) -> Names:
         """What the broker calls these partitions; without those that are gone."""

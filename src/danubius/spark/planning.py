@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from danubius.spark.offsets import Offsets, Slot
 
-TASK_BYTES: Final = 64 * MIB
-"""What a task reads by default: enough that its start does not show, and small enough to spread over cores."""
+TASK_BYTES: Final = 128 * MIB
+"""What a task reads by default, as with Spark's own files: a task costs tens of milliseconds before its first row."""
+TASK_BYTES_MIN: Final = 16 * MIB
+"""What is worth a task, where another would run beside it."""
 RANGES_MAX: Final = 10_000
 """More tasks than this help nobody; a smaller wish is a slip of the pen."""
 
@@ -49,11 +51,15 @@ class Cutting(msgspec.Struct, frozen=True):
     records_max: int = 0
     """Of one range; 0: no bound."""
     bytes_max: float = TASK_BYTES
+    """Of one range, about."""
+    slots: int = 0
+    """How many tasks run at once; 0: not known."""
 
 
 def plan(ranges: Sequence[Range], cutting: Cutting) -> list[Range]:
     """Cut ranges into those that tasks read."""
     ranges = [range_ for range_ in ranges if len(range_)]
+    cutting = _fitted(ranges, cutting)
     counts = [_pieces_of(range_, cutting) for range_ in ranges]
     missing = min(cutting.partitions_min, RANGES_MAX) - sum(counts)
     if missing > 0:
@@ -68,6 +74,19 @@ def plan(ranges: Sequence[Range], cutting: Cutting) -> list[Range]:
     return [
         piece for range_, count in zip(ranges, counts, strict=True) for piece in _cut(range_, count)
     ]
+
+
+def _fitted(ranges: Sequence[Range], cutting: Cutting) -> Cutting:
+    """Ranges of such a size that tasks end together: as many as slots, or a multiple of that."""
+    total = sum(len(range_) * range_.record_bytes for range_ in ranges)
+    if not cutting.slots or not total:
+        return cutting
+    rounds = round(total / cutting.bytes_max / cutting.slots)
+    pieces = rounds * cutting.slots or min(cutting.slots, int(total / TASK_BYTES_MIN))
+    if pieces <= 1:
+        return cutting
+    least = max(cutting.partitions_min, pieces)
+    return msgspec.structs.replace(cutting, partitions_min=least, bytes_max=total / pieces)
 
 
 def _pieces_of(range_: Range, cutting: Cutting) -> int:

@@ -52,6 +52,7 @@ def read_rows(
         fetch_bytes,
         lossy=lossy,
         incarnation=range_.incarnation,
+        record_bytes=range_.record_bytes,
     ):
         for batch in iter_batches(payload):
             part = None if batch.header.is_control else _within(batch, range_)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.errors import InvalidArgument
 from danubius.spark.shipping import prepare, ship
+from danubius.spark.worker import SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,6 +103,8 @@ def session(
         use_python(bare=tuned and not is_cluster)
         for key, value in UNCHECKED.items() if tuned else ():
             os.environ.setdefault(key, value)
+        if is_local(master):
+            os.environ[SLOTS] = str(_cores(master))
         builder = builder.master(master or "local[*]")
     for key, value in settings.items():
         builder = builder.config(key, value)

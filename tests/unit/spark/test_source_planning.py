@@ -33,12 +33,12 @@ def _ranges(spans: list[tuple[int, int]], record_bytes: float = 0.0) -> list[Ran
     ]
 
 
-@given(_spans, st.integers(0, 50), st.integers(0, 700), st.floats(0, 100))
+@given(_spans, st.integers(0, 50), st.integers(0, 700), st.floats(0, 1e6), st.integers(0, 9))
 def test_a_plan_covers_exactly_its_ranges(
-    spans: list[tuple[int, int]], least: int, most: int, record_bytes: float
+    spans: list[tuple[int, int]], least: int, most: int, record_bytes: float, slots: int
 ) -> None:
     ranges = _ranges(spans, record_bytes)
-    pieces = plan(ranges, Cutting(least, most, 10_000.0))
+    pieces = plan(ranges, Cutting(least, most, 10_000.0, slots))
     for range_ in ranges:
         own = [piece for piece in pieces if piece.partition == range_.partition]
         covered = [offset for piece in own for offset in range(piece.begin, piece.end)]
@@ -58,6 +58,19 @@ def test_long_ranges_get_most_of_the_cuts() -> None:
 
 def test_bytes_cut_as_well() -> None:
     assert len(plan(_ranges([(0, 1000)], 100.0), Cutting(bytes_max=10_000))) == 10
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "tasks"), [(5, 1), (40, 2), (130, 4), (500, 4), (620, 4), (800, 8), (1100, 8)]
+)
+def test_tasks_end_together_where_it_is_known_how_many_run_at_once(
+    mebibytes: int, tasks: int
+) -> None:
+    ranges = _ranges([(0, mebibytes * 1024)], 1024.0)
+    pieces = plan(ranges, Cutting(slots=4))
+    assert len(pieces) == tasks
+    assert max(map(len, pieces)) - min(map(len, pieces)) <= 1
+    assert len(plan(ranges, Cutting(slots=4, partitions_min=9))) == 9
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 1000), min_size=1, max_size=8))

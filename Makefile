@@ -65,7 +65,7 @@ fuzz-rest: $(STAMP) ## 10,000 requests made from /openapi.json against a live br
 
 lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versions only)
 	@$(RUN) { command -v uv >/dev/null || pip install -q uv; } && uv pip compile --quiet --universal --python-version 3.11 \
-	  --extra broker --extra spark --extra avro --extra tables --extra grpc --group dev --group bench --no-annotate --no-header \
+	  --extra broker --extra spark --extra avro --extra tables --extra grpc --extra tier --group dev --group bench --no-annotate --no-header \
 	  pyproject.toml | sed -E '/^--/d' > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean: ## remove .venv, caches and results

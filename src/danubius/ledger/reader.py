@@ -28,6 +28,7 @@ from danubius.ledger.core.format import (
 )
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import Buffer, Chunk
+from danubius.ledger.store import RereadableStore
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
 from danubius.record.checksum import crc32c
 from danubius.record.header import HEADER_BYTES, read_header
@@ -56,21 +57,48 @@ def read_blocks(
     """
     position = rows[0].position
     data = store.read(ref, position, rows[-1].position + rows[-1].size - position)
-    view = memoryview(data)
-    sound = 0
-    for row in rows:
-        start = row.position - position
-        # The checksum takes bytes as they are; a block cut out of a larger read is copied for it.
-        if crc32c(data if len(rows) == 1 else data[start : start + row.size]) != row.crc:
-            break
-        sound += 1
+    sound = _count_sound(data, rows)
     if sound == 0:
-        return _read_damaged(ref, rows[0], data[: rows[0].size], first)
+        rows = rows[:1]
+        data = _reread(store, ref, rows[0], data[: rows[0].size])
+        sound = _count_sound(data, rows)
+    if sound == 0:
+        return _read_damaged(ref, rows[0], data, first)
+    view = memoryview(data)
     stop = rows[sound - 1].position + rows[sound - 1].size - position
     end = rows[sound - 1].end_offset
     start = seek_batch(data, 0, first) if first > rows[0].base_offset else 0
     base = rows[0].base_offset if start == 0 else read_header(data, start).base_offset
     return Chunk(base, end, [view[start:stop]], stop - start)
+
+
+def _count_sound(data: bytes, rows: Sequence[BlockRow]) -> int:
+    """How many blocks from the first on pass their checksums."""
+    position = rows[0].position
+    for number, row in enumerate(rows):
+        start = row.position - position
+        # The checksum takes bytes as they are; a block cut out of a larger read is copied for it.
+        if crc32c(data if len(rows) == 1 else data[start : start + row.size]) != row.crc:
+            return number
+    return len(rows)
+
+
+def _reread(store: LedgerStore, ref: LedgerRef, row: BlockRow, data: bytes) -> bytes:
+    """A block once more, if there is another way to it; otherwise what is known of it."""
+    if not isinstance(store, RereadableStore):
+        return data
+    again = store.reread(ref, row.position, row.size)
+    is_sound = crc32c(again) == row.crc
+    log.warning(
+        "a block failed its checksum and was read again",
+        extra={
+            "topic_id": ref.topic_id,
+            "ledger_id": ref.ledger_id,
+            "first_offset": row.base_offset,
+            "outcome": "sound" if is_sound else "damaged",
+        },
+    )
+    return again if is_sound or len(again) > len(data) else data
 
 
 def _read_damaged(ref: LedgerRef, row: BlockRow, data: bytes, first: int) -> Chunk | DamagedRange:
@@ -121,6 +149,8 @@ def find_time_on_disk(
     """The same, in stored blocks; the first alone unless `floor` hides what it has."""
     for row in rows:
         data = store.read(ref, row.position, row.size)
+        if crc32c(data) != row.crc:
+            data = _reread(store, ref, row, data)
         if crc32c(data) != row.crc:
             return DamagedRange(
                 ref, row.base_offset, row.end_offset, "the block fails its checksum"

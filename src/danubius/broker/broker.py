@@ -96,6 +96,9 @@ class Broker:
         self.epoch = epoch
         self.next_id = self._next_consumer_id = 1
         self.committed_position = 0
+        self.recovered_position = 0
+        """Where the journal ended when the broker was started."""
+        ledgers.position = self._committed_position
         self.journal_failure: DanubiusError | None = None
         """Why the last append failed; None as soon as one succeeds."""
         self.topics: dict[TopicName, Topic] = {}
@@ -167,6 +170,9 @@ class Broker:
     ) -> None:
         token = EventToken(on_committed, on_failed)
         self.journal.append(EVENT_RECORD, topic_id, encode_event(event), token, sync=True)
+
+    def _committed_position(self) -> int:
+        return self.committed_position
 
     def count_delivered(self, messages: int, size: int) -> None:
         self.messages_out += messages

@@ -63,6 +63,7 @@ class Recovery:
         for state in snapshot.topics:
             self._restore(state)
         await self._replay(position)
+        broker.recovered_position = broker.committed_position
         log.info(
             "recovered",
             extra={

@@ -2,16 +2,17 @@
 
 Every folder has an object `folder.names`, which lists what is in it, a line each, folders with a slash. A name is
 written there before its object and removed after it: so the lists name all that exists, and sometimes what does not,
-which `list` finds out. Only one process at a time may write below a folder: two would take names out of each other's lists.
+which `list` finds out. Only one process at a time may write below a folder: two would take names out of each other's
+lists.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import ObjectNotFound
 from danubius.model.limits import MIB
+from danubius.runtime.threads import Lock
 from danubius.tier.objects import ObjectInfo, check_name, check_prefix
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class ListedObjects:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def url(self) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ca
 import msgspec
 from msgspec import inspect as types
 
+from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import GrpcPorts, StandaloneOptions, ledger_config
 from danubius.app.quantities import BYTES, MILLISECONDS, parse_quantity, units_of
 from danubius.broker.config import BrokerConfig
@@ -26,6 +27,7 @@ from danubius.ledger.config import LedgerConfig
 from danubius.model.field_docs import field_docs
 from danubius.model.ids import parse_topic_name
 from danubius.model.policy import Effective, FailurePolicy, Policies
+from danubius.tier.config import TierConfig
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
@@ -78,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True):
     broker: BrokerConfig = BrokerConfig()
     journal: JournalConfig = JournalConfig()
     ledgers: LedgerConfig = LedgerConfig()
+    ledger_store: LedgerStoreSettings = LedgerStoreSettings()
+    tier: TierConfig = TierConfig()
     logs: LogSettings = LogSettings()
 
     def options(self) -> StandaloneOptions:
@@ -91,6 +95,8 @@ class Settings(msgspec.Struct, frozen=True):
             log_level=self.logs.level,
             log_format=self.logs.format,
             cache_bytes=self.ledgers.cache_bytes,
+            ledger_store=self.ledger_store,
+            tier=self.tier,
         )
 
     def _grpc(self) -> GrpcPorts | None:
@@ -136,6 +142,8 @@ _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "broker": BrokerConfig,
     "journal": JournalConfig,
     "ledgers": LedgerConfig,
+    "ledger_store": LedgerStoreSettings,
+    "tier": TierConfig,
     "policies": Effective,
     "policies.failure": FailurePolicy,
     "logs": LogSettings,
@@ -157,7 +165,9 @@ def _keys() -> dict[str, Key]:
         for field in msgspec.structs.fields(struct):
             path = f"{section}.{field.name}"
             if path not in _NOT_HERE:
-                found[path] = Key(path, field.type, field.default, texts.get(field.name, ""))
+                factory = field.default_factory
+                default = field.default if factory is msgspec.NODEFAULT else factory()
+                found[path] = Key(path, field.type, default, texts.get(field.name, ""))
     return found
 
 
@@ -361,12 +371,15 @@ def _build(values: Mapping[str, Any], origins: Mapping[str, str], problems: list
         BrokerConfig(**_section(values, "broker"), policies=Policies(**policies)),
         JournalConfig(**_section(values, "journal")),
         LedgerConfig(**_section(values, "ledgers")),
+        LedgerStoreSettings(**_section(values, "ledger_store")),
+        TierConfig(**_section(values, "tier")),
         LogSettings(**_section(values, "logs")),
     )
     for section, check in (
         ("policies", functools.partial(_check_policies, settings.broker.policies)),
         ("journal", settings.journal.check),
         ("ledgers", settings.ledgers.check),
+        ("ledger_store", settings.ledger_store.check),
     ):
         try:
             check()

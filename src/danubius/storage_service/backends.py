@@ -12,6 +12,9 @@ from danubius.errors import DataDirectoryInUse, InvalidArgument
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.runtime.files import LocalFiles
+from danubius.storage_service.prefixed_objects import PrefixedObjects
+from danubius.tier.connect import open_objects
+from danubius.tier.object_ledgers import ObjectLedgerStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +81,17 @@ def _local(options: Mapping[str, str], files: Files) -> Backend:
 
 
 def _objects(scheme: str, options: Mapping[str, str]) -> Backend:
-    raise NotImplementedError(scheme, options)
+    if "://" not in scheme:
+        # Where the bucket, the host and the like are options too; a directory is an address always.
+        given = dict(options)
+        root = given.pop("root", "") if scheme == "fs" else ""
+        scheme, options = f"{scheme}://{root}", given
+    objects = open_objects(scheme, options)
+
+    def open_store(name: str) -> LedgerStore:
+        return ObjectLedgerStore(PrefixedObjects(objects, name))
+
+    return Backend(objects.url, open_store, objects.close)
 
 
 def _refuse_unknown(scheme: str, options: Mapping[str, str], known: tuple[str, ...]) -> None:

@@ -335,7 +335,8 @@ def _ref(ref: LedgerRef) -> Any:
 def _pieces(appends: Iterable[Append]) -> Iterator[Any]:
     """Messages for all appends, none with more data than a call may have."""
     for ref, header, at, buffers, _ in appends:
-        start = [] if header is None else [encode_header(header)]
+        # The port does not say what `at` is where a ledger is made.
+        start, at = ([], at) if header is None else ([encode_header(header)], 0)
         data = b"".join([*start, *buffers])
         where = _ref(ref)
         for done in range(0, max(len(data), 1), DATA_BYTES_MAX):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "default"
 PREFIX: Final = "DANUBIUS_"
+_SECRET: Final = re.compile(r"secret|key|token|password|credential|sas", re.IGNORECASE)
+"""In the name of an option: its value is not shown."""
 SHOWN_MAX: Final = 60
 """Characters of a wrong value that are repeated in the sentence about it."""
 
@@ -295,17 +297,43 @@ def _convert(key: Key, given: object) -> object:
     if isinstance(_kind(key), types.IntType) and isinstance(given, str):
         number = parse_quantity(given, units_of(key.path))
         value = "" if number is None else number
+    elif isinstance(_kind(key), types.DictType) and isinstance(given, str):
+        value = _pairs(given)
     try:
         converted: Any = msgspec.convert(value, key.type, strict=not isinstance(value, str))
         if key.path.startswith("policies.") and "failure" not in key.path:
             Policies(**{key.path.rpartition(".")[2]: converted}).check()
     except msgspec.ValidationError:
-        shown = repr(given)
+        shown = repr(without_secrets(given))
         shown = shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX] + "…"
         raise ValueError(f"{key.path} is {shown}; it must be {_allowed(key)}") from None
     except DanubiusError as error:
         raise ValueError(f"policies.{error.message}") from None
     return converted
+
+
+def _pairs(text: str) -> dict[str, str] | None:
+    """`a=b,c=d`; None if it is not that."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(name.strip() and sign for name, sign, _ in pairs):
+        return None
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def without_secrets(value: object) -> object:
+    """A value as it may be shown: of options, those whose names say that they are secret are masked."""
+    if not isinstance(value, dict):
+        return value
+    options = cast("dict[str, object]", value)
+    return {name: "***" if _SECRET.search(name) else each for name, each in options.items()}
+
+
+def as_text(value: Any) -> Any:  # Any: whatever a setting may be
+    """A value for a line of its own: options as text that could be given, without what is secret."""
+    if not isinstance(value, dict):
+        return value
+    options = cast("dict[str, str]", without_secrets(cast("object", value)))
+    return ",".join(f"{name}={each}" for name, each in options.items())
 
 
 def _kind(key: Key) -> types.Type:
@@ -327,15 +355,19 @@ def _allowed(key: Key) -> str:
             return "one of " + ", ".join(str(word) for word in words)
         case types.EnumType(cls=cls):
             return "one of " + ", ".join(str(word.value) for word in cls)
-        case types.FloatType():
-            return "a number"
         case types.IntType(ge=least, le=most):
             bounds = f" of at least {least}" if least is not None else ""
             if most is not None:
                 bounds = f" from {least or 0} to {most}"
             return f"a whole number{bounds}{_unit_hint(key)}"
         case _:
-            return "text that is not empty"
+            return _OTHERWISE.get(type(kind), "text that is not empty")
+
+
+_OTHERWISE: Final[dict[type, str]] = {
+    types.FloatType: "a number",
+    types.DictType: 'a table of texts, or text such as "endpoint=http://127.0.0.1:9000,region=eu-1"',
+}
 
 
 def _unit_hint(key: Key) -> str:
@@ -437,6 +469,10 @@ def render(loaded: Loaded) -> str:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        shown = cast("dict[str, str]", without_secrets(cast("object", value)))
+        pairs = ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in shown.items())
+        return f"{{{pairs}}}"
     if isinstance(value, str):
         return json.dumps(str(value), ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -95,10 +95,8 @@ class Broker:
         self.ledgers = ledgers
         self.epoch = epoch
         self.next_id = self._next_consumer_id = 1
-        self.committed_position = 0
-        self.recovered_position = 0
-        """Where the journal ended when the broker was started."""
-        ledgers.position = self._committed_position
+        # How far the journal is committed, and how far it was when the broker was started.
+        self.committed_position = self.recovered_position = 0
         self.journal_failure: DanubiusError | None = None
         """Why the last append failed; None as soon as one succeeds."""
         self.topics: dict[TopicName, Topic] = {}
@@ -170,9 +168,6 @@ class Broker:
     ) -> None:
         token = EventToken(on_committed, on_failed)
         self.journal.append(EVENT_RECORD, topic_id, encode_event(event), token, sync=True)
-
-    def _committed_position(self) -> int:
-        return self.committed_position
 
     def count_delivered(self, messages: int, size: int) -> None:
         self.messages_out += messages

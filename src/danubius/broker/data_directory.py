@@ -30,10 +30,10 @@ FORMAT_VERSION: Final = 4
 3   ledgers may lie in pool files, in whole or in front: a version that knows only 2 would take them for lost
 4   the states of topics in a snapshot may be ahead of it, and there are facts from tag 20 on: a version that knows
     only 3 would apply records twice, and not know what is staged
-5   ledgers may be in an object store alone; only of directories that were used with one: a version that knows only 4
-    would take these ledgers for lost
 """
 TIERED_VERSION: Final = 5
+"""Written once ledgers lie elsewhere, in an object store or wherever ledger-store.json says: a version that knows
+only 4 would take them for lost."""
 _FILE_BYTES: Final = 512
 """danubius.json is padded with spaces to one sector, which a disk writes whole or not at all."""
 
@@ -74,13 +74,16 @@ class DataDirectory:
 
     def use_tier(self, new_store_id: str) -> str:
         """Under which name its objects are kept in any object store: the same for as long as the directory exists."""
-        known = self._identity
-        if not known.store_id:
-            self._identity = msgspec.structs.replace(
-                known, format=max(known.format, TIERED_VERSION), store_id=new_store_id
-            )
-            _write_identity(self.path / "danubius.json", self._files, self._identity)
+        if not self._identity.store_id:
+            self._identity = msgspec.structs.replace(self._identity, store_id=new_store_id)
+            self.raise_format()
         return self._identity.store_id
+
+    def raise_format(self) -> None:
+        """From here on ledgers may lie elsewhere, which older versions must not take for lost."""
+        version = max(self._identity.format, TIERED_VERSION)
+        self._identity = msgspec.structs.replace(self._identity, format=version)
+        _write_identity(self.path / "danubius.json", self._files, self._identity)
 
     @property
     def journal(self) -> Path:

@@ -32,6 +32,9 @@ _PATHS: Final = {
     "ledger_store": "ledger_store.kind",
     "ledger_store_url": "ledger_store.url",
     "ledger_store_option": "ledger_store.options",
+    "tier_url": "tier.url",
+    "tier_option": "tier.options",
+    "tier_local_bytes_max": "tier.local_bytes_max",
     "log_level": "logs.level",
     "log_format": "logs.format",
 }
@@ -105,6 +108,18 @@ Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environ
 @click.option(
     "--ledger-store-option", type=name_and_value, multiple=True, metavar="KEY=VALUE",
     help="An option of the object store; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--tier-url", metavar="URL",
+    help="Cold storage: s3://bucket/prefix, gcs://…, azblob://container/prefix, fs:///path, memory://name.",
+)  # fmt: skip
+@click.option(
+    "--tier-option", type=name_and_value, multiple=True, metavar="KEY=VALUE",
+    help="An option of cold storage, such as endpoint or region; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--tier-local-bytes-max", type=byte_count, metavar="SIZE",
+    help="Refuse to publish while ledgers take this much of the disk, until some were moved.",
 )  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",

@@ -24,6 +24,10 @@ class ColdPlaces(Protocol):
         """The ledger has an object; if it is not local, all reads from now on go there."""
         ...
 
+    def forget(self, ref: LedgerRef) -> None:
+        """The ledger, which is local, has no object after all."""
+        ...
+
     def release(self, ref: LedgerRef, meta: LedgerMeta) -> None:
         """The ledger is gone for good, which is durable: its object may go."""
         ...

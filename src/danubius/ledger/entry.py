@@ -72,6 +72,18 @@ class StoredObject(NamedTuple):
     index_rows: int
 
 
+class TierSizes(NamedTuple):
+    """How much of a topic lies where."""
+
+    local_bytes: int
+    cold_bytes: int
+    """In the object store alone."""
+    local_ledgers: int
+    cold_ledgers: int
+    stored_ledgers: int
+    """Those that have an object, on disk too or not."""
+
+
 class LedgerRef(NamedTuple):
     """The name of a ledger in a store."""
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.core.estimates import bytes_from, time_near
-from danubius.ledger.core.retention import plan_drop
+from danubius.ledger.core.retention import SEAL_AGE_MIN_MS, plan_drop
 from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State, WriteJob
-from danubius.ledger.entry import Buffer, Chunk, LedgerRef
+from danubius.ledger.entry import Buffer, Chunk, LedgerRef, TierSizes
 from danubius.ledger.reader import find_time_in
 from danubius.ledger.writer import DeleteJob
 from danubius.ledger.written import find_time_written, read_written
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     OnChunk = Callable[[Chunk | DanubiusError], None]
     OnOffset = Callable[[int | DanubiusError], None]
 
-SEAL_AGE_MIN_MS: Final = 60_000
-"""A short retention seals the open ledger not before this age: it would make a file a minute at most."""
 LEDGER_BYTES_MIN: Final = 1 * MIB
 """However little is to be kept, ledgers are not smaller: each is a file."""
 _base_of: Final = attrgetter("base_offset")
@@ -305,10 +303,18 @@ class ManagedLedger:
         """Of each ledger: how far the journal was committed when it was sealed."""
         return [ledger.sealed_position for ledger in self._ledgers]
 
-    @property
-    def local_bytes(self) -> int:
-        """What is on the broker's own disk."""
-        return sum(ledger.data_bytes for ledger in self._ledgers if ledger.is_local)
+    def sizes(self) -> TierSizes:
+        """How much lies where."""
+        local = cold = stored = ledgers = 0
+        for ledger in self._ledgers:
+            if ledger.is_local:
+                local += ledger.data_bytes
+            else:
+                cold += ledger.data_bytes
+                ledgers += 1
+            if ledger.object_name:
+                stored += 1
+        return TierSizes(local, cold, len(self._ledgers) - ledgers, ledgers, stored)
 
     def offloaded(self, ledger_id: int, epoch: int, stored: StoredObject) -> None:
         """A ledger has a verified object, which is durable knowledge. One that is gone by now is passed over."""
@@ -328,6 +334,14 @@ class ManagedLedger:
                 gone.append(ledger.ref)
         if gone:
             self._backing.put(DeleteJob(gone, None))
+
+    def object_lost(self, ledger_id: int) -> None:
+        """A ledger that is still on disk has no object after all: as if it had never been stored."""
+        ledger = self._ledger_or_none(ledger_id)
+        if ledger is not None and ledger.is_local:
+            ledger.object_name, ledger.object_bytes, ledger.object_crc = "", 0, 0
+            if self._backing.cold is not None:
+                self._backing.cold.forget(ledger.ref)
 
     def _ledger_or_none(self, ledger_id: int) -> Ledger | None:
         at = bisect_left(self._ledgers, ledger_id, key=_id_of)

@@ -46,4 +46,4 @@ class TierConfig(msgspec.Struct, frozen=True):
     orphan_cycle_ms: Positive = 6 * 3_600_000
     """How often such objects are looked for; also after every start."""
     local_bytes_max: NotNegative = 0
-    """Bytes of ledgers on the broker's disk beyond which publishing is refused until offloading made room; 0: no bound."""
+    """Bytes of ledgers on the broker's disk from which on publishing is refused until there is room; 0: no bound."""

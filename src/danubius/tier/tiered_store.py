@@ -100,6 +100,9 @@ class TieredLedgerStore:
             meta.object_name, meta.data_bytes, meta.object_bytes, meta.is_local
         )
 
+    def forget(self, ref: LedgerRef) -> None:
+        self._places.pop(ref, None)
+
     def release(self, ref: LedgerRef, meta: LedgerMeta) -> None:
         self._places.pop(ref, None)
         self.on_released(meta.object_name)

@@ -1,4 +1,4 @@
-"""What is to be done next about the ledgers of one topic: seal, upload, reclaim. Decisions alone, from what is known now.
+"""What is to be done next about the ledgers of one topic: seal, upload, reclaim. Decisions alone.
 
 Nothing is remembered from one look to the next, so a plan after a crash, a failure or a change of policy is the plan of
 a broker that begins.
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from danubius.ledger.core.retention import newest_ms
+from danubius.ledger.core.retention import SEAL_AGE_MIN_MS, newest_ms
 from danubius.ledger.core.segment import RECOVERED
-from danubius.ledger.managed import SEAL_AGE_MIN_MS
 from danubius.model.policy import FOREVER, NEVER
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ directory without that file keeps its ledgers itself.
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -16,7 +17,6 @@ from danubius.errors import DataDirectoryDamaged, InvalidArgument
 from danubius.ledger.local import LocalLedgerStore
 from danubius.storage_service.claimed_ledgers import ClaimedLedgerStore
 from danubius.storage_service.claims import Claim
-from danubius.storage_service.prefixed_objects import PrefixedObjects
 from danubius.tier.connect import open_objects
 from danubius.tier.object_ledgers import ObjectLedgerStore
 from danubius.tier.objects import ObjectLimits
@@ -73,18 +73,22 @@ def open_ledger_store(
             "--ledger-store remote or object, or leave them out"
         )
     record = _known(directory, files)
-    _compare(record, settings, directory.path)
+    if record is not None and record.is_claimed:
+        _compare(record, settings, directory.path)
+    elif record is not None or settings.kind != "local":
+        # Nothing was stored yet: a start that found no store may be followed by one with another.
+        record = _Record(settings.kind, _shown(settings.url), is_claimed=settings.kind == "local")
+        _write(directory, files, record)
     if settings.kind == "local":
         return LocalLedgerStore(files, directory.ledgers, open_files_max=open_files_max)
-    if record is None:
-        record = _Record(settings.kind, settings.url, is_claimed=False)
-        _write(directory, files, record)
+    assert record is not None
+    directory.raise_format()
     open_store = _open_remote if settings.kind == "remote" else _open_objects
     store, previous_epoch = open_store(settings, directory)
     if record.is_claimed and not previous_epoch:
         store.close()
         raise DataDirectoryDamaged(
-            f"the ledgers of {directory.path} should be in {settings.url}, but nothing is known of this broker "
+            f"the ledgers of {directory.path} should be in {record.url}, but nothing is known of this broker "
             f"({directory.broker_id}) there: it is another store, or it has lost its data"
         )
     if not record.is_claimed:
@@ -107,8 +111,13 @@ def _write(directory: DataDirectory, files: Files, record: _Record) -> None:
     files.write_atomic(directory.path / FILE_NAME, msgspec.json.encode(record) + b"\n")
 
 
-def _compare(record: _Record | None, settings: LedgerStoreSettings, path: Path) -> None:
-    if record is None or (record.kind, record.url) == (settings.kind, settings.url):
+def _shown(url: str) -> str:
+    """An address without a name and a password in it."""
+    return re.sub(r"//[^/@]*@", "//", url)
+
+
+def _compare(record: _Record, settings: LedgerStoreSettings, path: Path) -> None:
+    if (record.kind, record.url) == (settings.kind, _shown(settings.url)):
         return
     if record.kind == "local":
         raise InvalidArgument(
@@ -155,7 +164,7 @@ def _open_objects(
 ) -> tuple[LedgerStore, int]:
     limits = ObjectLimits(deadline_s=settings.deadline_ms / 1000)
     objects = open_objects(settings.url, settings.options, limits)
-    ledgers = ObjectLedgerStore(PrefixedObjects(objects, directory.broker_id))
+    ledgers = ObjectLedgerStore(objects, f"{directory.broker_id}/")
     store = ClaimedLedgerStore(ledgers, objects.close)
     try:
         return store, store.claim(Claim(directory.epoch, secrets.randbits(64) | 1))

@@ -12,7 +12,6 @@ from danubius.errors import DataDirectoryInUse, InvalidArgument
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.runtime.files import LocalFiles
-from danubius.storage_service.prefixed_objects import PrefixedObjects
 from danubius.tier.connect import open_objects
 from danubius.tier.object_ledgers import ObjectLedgerStore
 
@@ -89,7 +88,7 @@ def _objects(scheme: str, options: Mapping[str, str]) -> Backend:
     objects = open_objects(scheme, options)
 
     def open_store(name: str) -> LedgerStore:
-        return ObjectLedgerStore(PrefixedObjects(objects, name))
+        return ObjectLedgerStore(objects, f"{name}/")
 
     return Backend(objects.url, open_store, objects.close)
 

@@ -1,16 +1,16 @@
 """Names kept beside the objects, for stores that cannot say what they hold (Redis through OpenDAL is one).
 
-Every folder has an object `folder.names`, which lists what is in it, a line each, folders with a slash. A name is
-written there before its object and removed after it: so the lists name all that exists, and sometimes what does not,
-which `list` finds out. Only one process at a time may write below a folder: two would take names out of each other's
-lists.
+Every folder has an object `folder.names`, which lists what is in it, a line each, folders with a slash, and ends with
+a dot. A name is written there before its object and removed after it: so the lists name all that exists, and sometimes
+what does not, which `list` finds out. Only one process at a time may write below a folder: two would take names out of
+each other's lists.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.errors import ObjectNotFound
+from danubius.errors import ObjectNotFound, StorageFailed
 from danubius.model.limits import MIB
 from danubius.runtime.threads import Lock
 from danubius.tier.objects import ObjectInfo, check_name, check_prefix
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = "folder.names"
 _NAMES_BYTES_MAX: Final = 64 * MIB
+_END: Final = b"\n.\n"
+_TRIES: Final = 8
 
 
 class ListedObjects:
@@ -95,15 +97,19 @@ class ListedObjects:
             name = folder
 
     def _names(self, folder: str) -> set[str]:
-        try:
-            data = self._objects.get(folder + _NAMES, 0, _NAMES_BYTES_MAX)
-        except ObjectNotFound:
-            return set()
-        return set(data.decode("ascii").split())
+        for _ in range(_TRIES):
+            try:
+                data = self._objects.get(folder + _NAMES, 0, _NAMES_BYTES_MAX)
+            except ObjectNotFound:
+                return set()
+            # It may be replaced by a longer one while it is read.
+            if data.endswith(_END):
+                return set(data.removesuffix(_END).decode("ascii").split())
+        raise StorageFailed(f"the list of {folder or 'all folders'} in {self.url} is incomplete")
 
     def _write(self, folder: str, names: set[str]) -> None:
         if names:
             content = "\n".join(sorted(names)).encode("ascii")
-            self._objects.put(folder + _NAMES, [content], replace=True)
+            self._objects.put(folder + _NAMES, [content, _END], replace=True)
         else:
             self._objects.delete(folder + _NAMES)

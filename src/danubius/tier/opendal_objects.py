@@ -49,12 +49,15 @@ _SECRET: Final = re.compile(
 )
 _FIRST_WORDS: Final = re.compile(r"^(\w+) \((?:permanent|persistent|temporary)\)")
 _FROM_SERVER: Final = re.compile(r'code: "([^"]*)", message: "([^"]*)')
+_STATUS: Final = re.compile(r"status: (\d{3})")
 _REASON_LENGTH_MAX: Final = 300
+_SECRET_LENGTH_MIN: Final = 6
+"""Shorter ones are no secrets, and would be found in every other word."""
 _open_stores: Final[set[int]] = set()
 
 
 class _Failure(NamedTuple):
-    kind: str
+    error: type[Exception]
     reason: str
 
 
@@ -86,7 +89,11 @@ class OpendalObjects:
     ) -> None:
         self._limits = limits or ObjectLimits()
         self._url = url
-        self._secrets = [value for name, value in options.items() if is_secret(name) and value]
+        self._secrets = [
+            value
+            for name, value in options.items()
+            if is_secret(name) and len(value) >= _SECRET_LENGTH_MIN
+        ]
         deadline_s = self._limits.deadline_s
         attempt_s = deadline_s * _ATTEMPT_SHARE * 3 / self._limits.attempts
         with self._translated("open", ""):
@@ -132,11 +139,9 @@ class OpendalObjects:
                 self._put_whole(name, everything, refuse=refuse)
         except _Exists:
             return False
-        except _Absent:
+        except _Absent as error:
             # Whoever writes can only be told of a place that is not there.
-            raise TierMisconfigured(
-                f"cannot store anything in {self._url}: there is no such place"
-            ) from None
+            raise TierMisconfigured(str(error)) from None
         return True
 
     def _put_whole(self, name: str, parts: Iterable[Buffer], *, refuse: bool) -> None:
@@ -234,8 +239,12 @@ class OpendalObjects:
         with self._translated("list", prefix or "/"):
             entries = iter(self._operator.list(prefix, recursive=True))
         while True:
-            with self._translated("list", prefix or "/"):
-                entry = next(entries, None)
+            try:
+                with self._translated("list", prefix or "/"):
+                    entry = next(entries, None)
+            except _Absent as error:
+                # A prefix below which there is nothing has an empty list.
+                raise TierMisconfigured(str(error)) from None
             if entry is None:
                 return
             if entry.metadata.is_dir:
@@ -261,20 +270,11 @@ class OpendalObjects:
             raise self._translate(_explain(error), verb, name) from None
 
     def _translate(self, failure: _Failure, verb: str, name: str) -> Exception:
-        kind, reason = failure
+        reason = failure.reason
         for secret in self._secrets:
             reason = reason.replace(secret, "***")
         place = f"{name} in {self._url}" if name else self._url
-        sentence = f"cannot {verb} {place}: {reason}"
-        if kind == "NotFound":
-            return _Absent(sentence)
-        if kind in {"ConditionNotMatch", "AlreadyExists"}:
-            return _Exists(sentence)
-        if kind == "RangeNotSatisfied" or "too little data" in reason:
-            return _OutOfRange(sentence)
-        if kind in {"PermissionDenied", "ConfigInvalid", "Unsupported"} or "credential" in reason:
-            return TierMisconfigured(sentence)
-        return StorageFailed(sentence)
+        return failure.error(f"cannot {verb} {place}: {reason}")
 
 
 class _Exists(Exception):
@@ -296,20 +296,54 @@ def _info(name: str, facts: opendal.types.Metadata) -> ObjectInfo:
     )
 
 
+_KINDS: Final[dict[str, type[Exception]]] = {
+    "NotFound": _Absent,
+    "ConditionNotMatch": _Exists,
+    "AlreadyExists": _Exists,
+    "RangeNotSatisfied": _OutOfRange,
+    "PermissionDenied": TierMisconfigured,
+    "ConfigInvalid": TierMisconfigured,
+    "Unsupported": TierMisconfigured,
+}
+_STATUSES: Final[dict[str, type[Exception]]] = {
+    "401": TierMisconfigured,
+    "403": TierMisconfigured,
+    "416": _OutOfRange,
+}
+_WORDS: Final[dict[str, type[Exception]]] = {
+    "too little data": _OutOfRange,
+    "content range is invalid": _OutOfRange,
+    "credential": TierMisconfigured,
+}
+
+
 def _explain(error: BaseException) -> _Failure:
     """What kind of error it is, and the sentence in the middle of what OpenDAL writes about it."""
     text = str(error)
-    words = _FIRST_WORDS.match(text)
-    kind = words[1] if words else type(error).__name__
+    status = _STATUS.search(text)
+    reason = _reason(text, "" if status is None else status[1])
+    kind = _FIRST_WORDS.match(text)
+    ours = _KINDS.get(kind[1] if kind else type(error).__name__)
+    if ours is None and status is not None:
+        ours = _STATUSES.get(status[1])
+    if ours is None:
+        ours = next((ours for word, ours in _WORDS.items() if word in reason), StorageFailed)
+    return _Failure(ours, reason)
+
+
+def _reason(text: str, status: str) -> str:
     told = _FROM_SERVER.search(text)
     if told is not None:
-        return _Failure(kind, f"{told[2] or 'no reason given'} ({told[1]})"[:_REASON_LENGTH_MAX])
-    reason = text.split("=> ", 1)[-1].split("\n", 1)[0]
-    source = re.search(r"Source:\s*(.*)|, source: (.*)", text)
+        return f"{told[2] or 'no reason given'} ({told[1]})"[:_REASON_LENGTH_MAX]
+    _, arrow, reason = text.partition("=> ")
+    if not arrow:
+        return f"the server answered {status}" if status else text.partition("\n")[0]
+    reason = reason.partition("\n")[0].partition(", source: ")[0]
+    source = re.search(r"(?:Source:\s*|, source: )(.*)", text)
     if source is not None:
-        reason = f"{reason.split(', source: ')[0]}: {source[1] or source[2]}"
+        reason = f"{reason}: {source[1]}"
     # What follows a question mark in an address may be a signature.
-    return _Failure(kind, re.sub(r"\?\S+", "", reason)[:_REASON_LENGTH_MAX])
+    return re.sub(r"\?\S+", "", reason)[:_REASON_LENGTH_MAX]
 
 
 def _settle() -> None:

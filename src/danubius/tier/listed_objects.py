@@ -39,13 +39,18 @@ class ListedObjects:
         return self._objects.url
 
     def put(self, name: str, parts: Iterable[Buffer], *, replace: bool = False) -> bool:
-        info = self._objects.stat(check_name(name))
-        if info is not None and not replace:
-            return False
-        if info is None:
-            with self._lock:
-                self._add(name)
-        return self._objects.put(name, parts, replace=replace)
+        check_name(name)
+        if replace:
+            if self._objects.stat(name) is None:
+                with self._lock:
+                    self._add(name)
+            return self._objects.put(name, parts, replace=True)
+        # Such stores cannot refuse by themselves: here one of several threads wins.
+        with self._lock:
+            if self._objects.stat(name) is not None:
+                return False
+            self._add(name)
+            return self._objects.put(name, parts)
 
     def get(self, name: str, at: int, count: int) -> bytes:
         return self._objects.get(name, at, count)

@@ -48,9 +48,10 @@ _SECRET: Final = re.compile(
     r"key|secret|password|token|credential|connection_string|sas", re.IGNORECASE
 )
 _FIRST_WORDS: Final = re.compile(r"^(\w+) \((?:permanent|persistent|temporary)\)")
-_FROM_SERVER: Final = re.compile(r'code: "([^"]*)", message: "([^"]*)')
+_FROM_SERVER: Final = re.compile(r'code: "?([^",]*)"?, message: "([^"]*?)(?: RequestId:[^"]*)?"')
 _STATUS: Final = re.compile(r"status: (\d{3})")
 _REASON_LENGTH_MAX: Final = 300
+_READ_TRIES: Final = 4
 _SECRET_LENGTH_MIN: Final = 6
 """Shorter ones are no secrets, and would be found in every other word."""
 _open_stores: Final[set[int]] = set()
@@ -202,21 +203,21 @@ class OpendalObjects:
         check_name(name)
         if count <= 0:
             return b""
-        with contextlib.suppress(_OutOfRange, _Absent):
-            return self._read(name, at, count)
-        # Nothing else says how long it is. If it was long enough, the answer was cut short, and the next may not be.
-        info = self.stat(name)
-        if info is None:
-            raise ObjectNotFound(f"{self._url} has no object {name}")
-        count = min(count, info.size - at)
-        if count <= 0:
-            return b""
-        try:
-            return self._read(name, at, count)
-        except _Absent:
-            raise ObjectNotFound(f"{self._url} has no object {name}") from None
-        except _OutOfRange as error:
-            raise StorageFailed(str(error)) from None
+        wanted, reason = count, ""
+        for _ in range(_READ_TRIES):
+            try:
+                return self._read(name, at, wanted)
+            except (_OutOfRange, _Absent) as error:
+                reason = str(error)
+            # Nothing else says how long it is. If it is long enough, the answer was cut short, or another object took
+            # its place meanwhile; the next answer may be better.
+            info = self.stat(name)
+            if info is None:
+                raise ObjectNotFound(f"{self._url} has no object {name}")
+            wanted = min(count, info.size - at)
+            if wanted <= 0:
+                return b""
+        raise StorageFailed(reason)
 
     def _read(self, name: str, at: int, count: int) -> bytes:
         with self._translated("read", name):

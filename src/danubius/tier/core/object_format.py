@@ -21,7 +21,7 @@ MAGIC: Final = b"DNBCOLD1"
 VERSION: Final = 1
 SUFFIX: Final = ".ledger"
 
-_FIELDS: Final = struct.Struct("<8sHxxIQQQQqqqQIII28x")
+_FIELDS: Final = struct.Struct("<8sHxxIQQQQqqqQIII32x")
 _CRC: Final = struct.Struct("<I")
 
 assert _FIELDS.size + _CRC.size == FOOTER_BYTES

@@ -74,7 +74,7 @@ class BrokerLives:
         self.loop = asyncio.new_event_loop()
         self._config = config or BrokerConfig()
         self._ledger_config = ledgers or LedgerConfig()
-        self.epoch = 1
+        self.epoch: int = 1
         self.trimmed_position = 0
 
     def boot(self) -> None:

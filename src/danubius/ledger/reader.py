@@ -169,6 +169,9 @@ def load_index(
 ) -> BlockIndex:
     """The index of a sealed ledger, from its file; from its first bad or missing row on, from the ledger itself."""
     stored = store.read_index(ref, 0, meta.index_entries)
+    if isinstance(store, RereadableStore) and not _is_intact(stored, meta):
+        store.forget_cached(ref)
+        stored = store.read_index(ref, 0, meta.index_entries)
     try:
         return parse_index(stored, meta)
     except LedgerDamaged as error:
@@ -184,6 +187,14 @@ def load_index(
                 },
             )
         return rebuild_index(store, ref, meta, block_bytes, kept)
+
+
+def _is_intact(stored: bytes, meta: LedgerMeta) -> bool:
+    try:
+        parse_index(stored, meta)
+    except LedgerDamaged:
+        return False
+    return True
 
 
 def _is_mere_lag(

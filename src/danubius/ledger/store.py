@@ -110,3 +110,7 @@ class RereadableStore(Protocol):
     def reread(self, ref: LedgerRef, at: int, count: int) -> bytes:
         """What `read` gave fails its checksum: read it again, past every cache and from wherever else it lies."""
         ...
+
+    def forget_cached(self, ref: LedgerRef) -> None:
+        """What is cached of a ledger is doubtful: the next reads are made anew."""
+        ...

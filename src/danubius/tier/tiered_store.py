@@ -136,9 +136,17 @@ class TieredLedgerStore:
         if cold is None:
             return self._local.read(ref, at, count)
         self.counts.rereads += 1
-        for number in self._numbers(at, count):
-            self._cache.drop((cold.name, number))
+        self._drop(cold, self._numbers(at, count))
         return self._read_object(cold, at, min(count, cold.data_bytes - at))
+
+    def forget_cached(self, ref: LedgerRef) -> None:
+        cold = self._places.get(ref)
+        if cold is not None and not cold.is_local:
+            self._drop(cold, self._numbers(0, cold.object_bytes))
+
+    def _drop(self, cold: ColdLedger, numbers: range) -> None:
+        for number in numbers:
+            self._cache.drop((cold.name, number))
 
     def read_index(self, ref: LedgerRef, at_row: int, count: int) -> bytes:
         cold = self._places.get(ref)
@@ -173,8 +181,16 @@ class TieredLedgerStore:
     def _segment(self, cold: ColdLedger, number: int, *, counts: bool = True) -> bytes:
         size = self._segment_bytes
         at = number * size
-        load = functools.partial(self._get, cold.name, at, min(size, cold.object_bytes - at))
+        load = functools.partial(self._load, cold.name, at, min(size, cold.object_bytes - at))
         return self._cache.get((cold.name, number), load, counts=counts)
+
+    def _load(self, name: str, at: int, count: int) -> bytes:
+        data = self._get(name, at, count)
+        if len(data) < count:
+            # An answer that was cut short must not be kept for others; an object that is too short stays so.
+            self.counts.rereads += 1
+            data = self._get(name, at, count)
+        return data
 
     def _get(self, name: str, at: int, count: int) -> bytes:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import secrets
 import sys
 from pathlib import Path
@@ -74,9 +75,21 @@ def _ledger_store(url: str, options: dict[str, str]) -> tuple[Callable[[], Ledge
     if url.startswith("local:"):
         directory = Path(url.removeprefix("local:"))
         return lambda: LocalLedgerStore(LocalFiles(), directory), True
+    if url.startswith("grpc://"):
+        return _remote(url), True
     objects = open_objects(url, options)
     prefix = f"conformance-{secrets.token_hex(8)}/"
     return lambda: ObjectLedgerStore(objects, prefix), True
+
+
+def _remote(url: str) -> Callable[[], LedgerStore]:
+    """A storage server, and in it a store that nobody else has; each opening is a later start of its broker."""
+    # Who keeps ledgers elsewhere needs no gRPC.
+    from danubius.storage_service.remote_ledgers import RemoteLedgerStore
+
+    name = f"conformance-{secrets.token_hex(8)}"
+    epochs = itertools.count(1)
+    return lambda: RemoteLedgerStore(url, name, next(epochs))
 
 
 def _make(url: str) -> Any:
@@ -104,7 +117,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m danubius.conformance",
         description="Check that a store does what Danubius expects of it.",
         epilog="objects: s3://bucket/prefix, gcs://…, azblob://…, redis://…, fs:///path, memory://name. "
-        "ledgers: local:DIRECTORY, memory:, or any of these. Either: python:package.module:function.",
+        "ledgers: local:DIRECTORY, memory:, grpc://host:port, or any of these. Either: python:package.module:function.",
     )
     parser.add_argument("suite", choices=["objects", "ledgers"])
     parser.add_argument("url", help="where the store is")

@@ -151,12 +151,12 @@ class RemoteLedgerStore:
         request = messages.AppendRequest()
         size = 0
         for piece in _pieces(appends):
-            length = len(piece.data)
+            length = len(piece["data"])
             is_full = size + length > DATA_BYTES_MAX or len(request.appends) >= APPENDS_MAX
             if is_full and request.appends:
                 self._lives.add(self._write("Append", request))
                 request, size = messages.AppendRequest(), 0
-            request.appends.append(piece)
+            request.appends.add(**piece)  # the data are copied once
             size += length
         if request.appends:
             self._lives.add(self._write("Append", request))
@@ -332,8 +332,8 @@ def _ref(ref: LedgerRef) -> Any:
     return messages.Ref(topic_id=ref.topic_id, ledger_id=ref.ledger_id)
 
 
-def _pieces(appends: Iterable[Append]) -> Iterator[Any]:
-    """Messages for all appends, none with more data than a call may have."""
+def _pieces(appends: Iterable[Append]) -> Iterator[dict[str, Any]]:
+    """The fields of messages for all appends, none with more data than a call may have."""
     for ref, header, at, buffers, _ in appends:
         # The port does not say what `at` is where a ledger is made.
         start, at = ([], at) if header is None else ([encode_header(header)], 0)
@@ -341,13 +341,13 @@ def _pieces(appends: Iterable[Append]) -> Iterator[Any]:
         where = _ref(ref)
         for done in range(0, max(len(data), 1), DATA_BYTES_MAX):
             part = data if len(data) <= DATA_BYTES_MAX else data[done : done + DATA_BYTES_MAX]
-            yield messages.Append(
-                ref=where,
-                create=header is not None and done == 0,
-                at=at + done,
-                data=part,
-                crc32c=crc32c(part),
-            )
+            yield {
+                "ref": where,
+                "create": header is not None and done == 0,
+                "at": at + done,
+                "data": part,
+                "crc32c": crc32c(part),
+            }
 
 
 def _recovering(writer: Any, known: Mapping[LedgerRef, LedgerMeta]) -> Iterator[Any]:

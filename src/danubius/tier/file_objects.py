@@ -181,6 +181,8 @@ class FileObjects:
 
 
 def _read(descriptor: int, at: int, count: int) -> bytes:
+    # Memory is taken for all that is asked for, so no more is asked for than there is.
+    count = max(0, min(count, os.fstat(descriptor).st_size - at))
     data = os.pread(descriptor, count, at)
     if len(data) == count or not data:
         return data

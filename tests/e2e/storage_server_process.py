@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +61,15 @@ class StorageServerProcess:
         assert self._process is not None
         self._process.kill()
         self._reap()
+
+    def hang(self) -> None:
+        """Stop it in its tracks: it keeps its connections, and answers nobody."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
         """Ask it to stop; its exit code."""

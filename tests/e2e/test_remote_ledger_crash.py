@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -46,6 +47,13 @@ def payload(number: int) -> bytes:
 async def publish(producer: Producer, first: int, count: int) -> None:
     receipts = await producer.send_many([payload(n) for n in range(first, first + count)])
     assert [receipt.offset for receipt in receipts] == list(range(first, first + count))
+
+
+async def wait_until_logged(broker: BrokerProcess, words: str) -> None:
+    limit = time.monotonic() + 60.0
+    while words not in broker.log():
+        assert time.monotonic() < limit, f"the broker never said {words!r}"
+        await asyncio.sleep(0.02)
 
 
 async def check_all(broker: BrokerProcess, topic: str, count: int) -> None:
@@ -115,15 +123,23 @@ async def test_a_server_killed_under_load_loses_nothing(
     assert broker.stop() == 0
 
 
+@pytest.mark.parametrize("trouble", ["killed", "hanging"])
 async def test_publishing_goes_on_while_the_server_is_away(
-    server: StorageServerProcess, start_broker: StartBroker, topic: str
+    server: StorageServerProcess, start_broker: StartBroker, topic: str, trouble: str
 ) -> None:
-    broker = start_broker(*remote(server))
+    broker = start_broker(*remote(server), "--set", "ledger_store.deadline_ms=500")
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         await publish(producer, 0, 100)
-        server.kill()
+        if trouble == "killed":
+            server.kill()
+        else:
+            server.hang()
         await publish(producer, 100, 500)
-        await asyncio.to_thread(server.start)
+        if trouble == "killed":
+            await asyncio.to_thread(server.start)
+        else:
+            await wait_until_logged(broker, "ledgers cannot be written")
+            server.go_on()
         await publish(producer, 600, 10_000)
     await check_all(broker, topic, 10_600)
     assert broker.stop() == 0

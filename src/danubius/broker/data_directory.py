@@ -5,6 +5,7 @@ lock             held by the running broker
 journal/         see docs/internals/journal.md
 snapshots/       the broker's state, the last two
 ledgers/         see docs/internals/ledger.md
+ledger-store.json   where ledgers are kept, if not there (app/ledger_stores.py)
 """
 
 from __future__ import annotations

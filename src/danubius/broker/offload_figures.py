@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from danubius.errors import DanubiusError
     from danubius.ledger.entry import TierSizes
 
 
@@ -71,16 +70,3 @@ class _Round:
         self.local_bytes = self.cold_bytes = 0
         self.local_ledgers = self.cold_ledgers = 0
         self.lag_ms = self.lag_bytes = 0
-
-
-def why_full(*, is_fenced: bool, failure: DanubiusError | None, lag_bytes: int) -> str:
-    """Why offloading has not made room."""
-    if is_fenced:
-        return "cold storage belongs to another broker, so nothing can be moved there"
-    if failure is not None:
-        return f"nothing can be moved to cold storage, because {failure.message}"
-    if lag_bytes:
-        return "moving to cold storage does not keep up; try again later"
-    return (
-        "no topic has more that its policies let go to cold storage (offload_age_ms, offload_bytes)"
-    )

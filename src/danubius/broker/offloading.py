@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from danubius.broker.appliers import apply_fact
 from danubius.broker.events import LedgerOffloaded, LedgersReclaimed
-from danubius.broker.offload_figures import OffloadFigures, why_full
-from danubius.errors import DanubiusError, LedgerDamaged, ShuttingDown, StorageFull
+from danubius.broker.local_room import LocalRoom
+from danubius.broker.offload_figures import OffloadFigures
+from danubius.errors import DanubiusError, LedgerDamaged, ShuttingDown
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.managed import ManagedLedger
 from danubius.tier.core.planner import NOT_FORCED, Horizon, TopicView, plan
@@ -50,8 +51,6 @@ HASTEN_MS: Final = 10_000
 """How often a checkpoint is asked for on behalf of ledgers that wait for one; if an operator waits, at every look."""
 SET_ASIDE_MS: Final = 600_000
 """A ledger that is damaged, or whose file cannot be read, is tried again after this long."""
-PRESSED: Final = 0.8
-"""From this part of `local_bytes_max` on everything that may go goes."""
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +88,7 @@ class Offloading:
         self.checkpoints: Checkpoints
         """Given when there is one, before `start`."""
         self.figures = OffloadFigures()
+        self._room = LocalRoom(broker, self.figures, tier.config.local_bytes_max)
         self.failure: DanubiusError | None = None
         """Why the object store cannot be used at the moment."""
         self.owner: Owner | None = None
@@ -152,7 +152,7 @@ class Offloading:
             return
         now_ns = self._broker.clock.monotonic_ns()
         self.figures.position = self._broker.committed_position
-        self._press()
+        self._room.look(self.problem)
         if not self._due:
             self.figures.finish_round()
             self._due = [t.id for t in self._broker.topics_by_id.values() if not t.parent]
@@ -174,6 +174,31 @@ class Offloading:
         """An operator wants everything below an offset offloaded now."""
         self.forced[topic.id] = max(below, self.forced.get(topic.id, NOT_FORCED))
         self._look_at(topic.id)
+
+    @property
+    def store(self) -> TieredLedgerStore:
+        return self._tier.store
+
+    @property
+    def url(self) -> str:
+        return self._tier.url
+
+    @property
+    def problem(self) -> str:
+        """Why nothing goes to cold storage for now; empty: it does."""
+        if self.is_fenced:
+            return "cold storage belongs to another broker with a copy of this data directory"
+        return "" if self.failure is None else self.failure.message
+
+    def check_object(
+        self,
+        topic_id: int,
+        meta: LedgerMeta,
+        on_done: Callable[[DanubiusError | None], None],
+    ) -> None:
+        """Read an object from end to end."""
+        work = functools.partial(self._work.check, topic_id, meta)
+        self._submit(self._threads.checks, work, on_done)
 
     def _can_work(self) -> bool:
         return self.is_ours and self._broker.clock.monotonic_ns() >= self._retry_at_ns
@@ -259,7 +284,7 @@ class Offloading:
             broker.clock.wall_us() // 1000,
             self.checkpoints.trimmed_position,
             broker.recovered_position,
-            self._is_pressed,
+            self._room.is_pressed,
         )
 
     # ------------------------------------------------------------ up
@@ -449,42 +474,6 @@ class Offloading:
         if self.failure is not None:
             self.failure = None
             log.info("cold storage works again", extra={"url": self._tier.url})
-
-    # ------------------------------------------------------------ room on the disk
-
-    @property
-    def _is_pressed(self) -> bool:
-        bound = self._config.local_bytes_max
-        return bool(bound) and self.figures.local_bytes_most() >= bound * PRESSED
-
-    def _press(self) -> None:
-        """Refuse to publish while the disk's share is used up, and say why that does not pass by itself."""
-        bound = self._config.local_bytes_max
-        if not bound:
-            return
-        local_bytes = self.figures.local_bytes_most()
-        if local_bytes >= bound:
-            local_bytes = sum(
-                topic.log.sizes().local_bytes
-                for topic in self._broker.topics_by_id.values()
-                if isinstance(topic.log, ManagedLedger)
-            )
-            self.figures.recount(local_bytes)
-        pressure = self._broker.pressure
-        if local_bytes < bound:
-            if pressure.refusal is not None:
-                pressure.refusal = None
-                log.info("there is room on disk again", extra={"local_bytes": local_bytes})
-            return
-        why = why_full(
-            is_fenced=self.is_fenced, failure=self.failure, lag_bytes=self.figures.lag_bytes
-        )
-        if pressure.refusal is None:
-            log.error("publishing is refused", extra={"why": why, "local_bytes": local_bytes})
-        pressure.refusal = StorageFull(
-            f"ledgers take {local_bytes} bytes of this broker's disk, and {bound} is the bound "
-            f"(tier.local_bytes_max): {why}"
-        )
 
 
 def _ledgers_of(topic: Topic) -> list[LedgerMeta]:

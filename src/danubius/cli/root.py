@@ -29,6 +29,7 @@ _MODULES: Final = {
     "producers": "danubius.cli.producers",
     "consumers": "danubius.cli.consumers",
     "transactions": "danubius.cli.transactions",
+    "storage": "danubius.cli.storage",
     "brokers": "danubius.cli.brokers",
     "bench": "danubius.cli.bench.command",
     "demo": "danubius.cli.demo",

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 class ColdPlaces(Protocol):
     """Who must know which ledgers have objects. Called on the loop."""
 
+    @property
+    def local(self) -> LedgerStore:
+        """The disk alone."""
+        ...
+
     def place(self, ref: LedgerRef, meta: LedgerMeta) -> None:
         """The ledger has an object; if it is not local, all reads from now on go there."""
         ...

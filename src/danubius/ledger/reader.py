@@ -225,6 +225,24 @@ def _sound_prefix(data: bytes, meta: LedgerMeta) -> list[BlockRow]:
     return rows
 
 
+def check_ledger(store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int) -> None:
+    """Read a whole ledger and prove every block. Raises LedgerDamaged for the first that fails."""
+    index = load_index(store, ref, meta, block_bytes)
+    offset = meta.base_offset
+    for row in index.rows_from(0):
+        if row.base_offset != offset:
+            break
+        data = store.read(ref, row.position, row.size)
+        if crc32c(data) != row.crc:
+            reason = "the block fails its checksum"
+            raise DamagedRange(ref, row.base_offset, row.end_offset, reason)
+        offset = row.end_offset
+    if offset < meta.end_offset:
+        gap = index.gap_at(offset)
+        end = gap[1] if gap is not None and gap[1] is not None else meta.end_offset
+        raise DamagedRange(ref, offset, end, "no sound batch was found there")
+
+
 def rebuild_index(
     store: LedgerStore,
     ref: LedgerRef,

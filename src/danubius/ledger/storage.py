@@ -15,6 +15,7 @@ from danubius.ledger.entry import LedgerRef
 from danubius.ledger.index_cache import IndexCache
 from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.read_pool import ReadPool
+from danubius.ledger.reader import check_ledger
 from danubius.ledger.tail_cache import TailCache
 from danubius.ledger.writer import Job, LedgerWriter, Report, SyncJob, WakeJob
 from danubius.runtime.clock import SystemClock
@@ -59,6 +60,7 @@ class LedgerStorage:
             config.cold_read_threads, config.reads_queued_max, post, spawn, "cold"
         )
         self._has_cold = cold is not None
+        self._local = store if cold is None else cold.local
         self._writer = LedgerWriter(config, store, post, self._on_report, self.tick)
         self._thread = spawn("danubius-storage", self._writer.handle, on_crash=self._on_crash)
         self._backing = Backing(
@@ -166,6 +168,28 @@ class LedgerStorage:
             on_done(error)
 
         self._put(SyncJob(synced))
+
+    def check_ledger(
+        self, ref: LedgerRef, meta: LedgerMeta, on_done: Callable[[DanubiusError | None], None]
+    ) -> None:
+        """Prove what is on disk of a ledger, as it was when `meta` was taken; LedgerDamaged where it is not sound.
+
+        What is not written yet is written first.
+        """
+
+        def flushed(error: DanubiusError | None) -> None:
+            if error is not None:
+                on_done(error)
+                return
+            work = functools.partial(
+                check_ledger, self._local, ref, meta, self._backing.config.block_bytes
+            )
+            self._reads.submit(work, on_done)
+
+        if meta.is_sealed:
+            flushed(None)
+        else:
+            self.flush(flushed)
 
     def tick(self) -> None:
         """Write what is due. The storage thread calls this on the loop every flush interval."""

@@ -200,6 +200,13 @@ class TierWork:
         is_its = found == (topic_id, meta.ledger_id, meta.epoch, meta.object_crc)
         return None if is_its else "it is the object of another ledger"
 
+    def check(self, topic_id: int, meta: LedgerMeta) -> None:
+        """Read a ledger's object from end to end. Raises LedgerDamaged or ObjectNotFound, and says what is wrong."""
+        footer = check_object(self.objects, meta.object_name)
+        found = (footer.topic_id, footer.ledger_id, footer.epoch, footer.data_crc)
+        if found != (topic_id, meta.ledger_id, meta.epoch, meta.object_crc):
+            raise LedgerDamaged(f"the object {meta.object_name} is of another ledger")
+
     def remove(self, names: Sequence[str]) -> Removed:
         """Remove objects while the store is ours; the rest is to be tried again."""
         removed: list[str] = []
@@ -240,13 +247,16 @@ class TierThreads:
         self.work = work
         self.uploads = ReadPool(config.uploads_at_once, QUEUED_MAX, post, spawn, "offload")
         self.errands = ReadPool(1, QUEUED_MAX, post, spawn, "tier")
+        self.checks = ReadPool(1, QUEUED_MAX, post, spawn, "tier-check")
 
     def start(self) -> None:
         self.uploads.start()
         self.errands.start()
+        self.checks.start()
 
     def close(self) -> None:
         """What is under way is given up: the next start goes on."""
         self.work.pace.end()
         self.uploads.close()
         self.errands.close()
+        self.checks.close()

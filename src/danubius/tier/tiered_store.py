@@ -108,6 +108,10 @@ class TieredLedgerStore:
         self.on_released(meta.object_name)
 
     @property
+    def local(self) -> LedgerStore:
+        return self._local
+
+    @property
     def cache_hits(self) -> int:
         return self._cache.hits
 

@@ -76,22 +76,25 @@ class FileObjects:
             file.close()
 
     def _publish(self, temporary: Path, path: Path, *, replace: bool) -> bool:
+        failure: Exception | None = None
         for _ in range(_TRIES):
-            self._files.mkdir(path.parent, sync=True)
             try:
+                self._files.mkdir(path.parent, sync=True)
                 if replace:
                     temporary.replace(path)
                 else:
                     os.link(temporary, path)
-                self._sync_folder(path.parent)
             except FileExistsError:
                 return False
-            except FileNotFoundError:
+            except (FileNotFoundError, StorageFailed) as error:
+                # A folder on the way was removed because it was empty, or something is really wrong.
+                failure = error
                 continue
             except OSError as error:
                 raise translate(error, "store", path) from error
+            self._sync_folder(path.parent)
             return True
-        raise StorageFailed(f"cannot store {path}: its folder is removed again and again")
+        raise StorageFailed(f"cannot store {path}: {failure}")
 
     def get(self, name: str, at: int, count: int) -> bytes:
         path = self._path(name)
@@ -159,12 +162,16 @@ class FileObjects:
         self._remove_empty(path.parent)
 
     def _sync_folder(self, folder: Path) -> None:
-        # Whoever removes the last object of a folder meanwhile removes the folder: then there is no name to keep.
-        with contextlib.suppress(StorageFailed):
-            self._files.sync_dir(folder)
+        for number in range(_TRIES):
+            try:
+                self._files.sync_dir(folder)
+            except StorageFailed:
+                if number == _TRIES - 1:
+                    raise
+                # Whoever removes the last object of a folder removes the folder: then there is no name to keep.
+                if self._files.exists(folder):
+                    continue
             return
-        if self._files.exists(folder):
-            self._files.sync_dir(folder)
 
     def _remove_empty(self, folder: Path) -> None:
         """Folders stay while something is in them: the system itself refuses to remove those."""

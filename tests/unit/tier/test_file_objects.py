@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,3 +65,19 @@ def test_a_name_below_an_object_is_refused(tmp_path: Path) -> None:
     assert objects.stat("a/b") is None
     objects.delete("a/b")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_folders_that_come_and_go_under_several_writers(tmp_path: Path) -> None:
+    objects = FileObjects(tmp_path)
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            name = f"a/b/{turn % 2}/{number}"
+            assert objects.put(name, [b"1"])
+            assert objects.get(name, 0, 9) == b"1"
+            objects.delete(name)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work, number) for number in range(8)]:
+            done.result()
+    assert list(tmp_path.iterdir()) == []

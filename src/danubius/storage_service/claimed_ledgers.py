@@ -29,14 +29,12 @@ class ClaimedLedgerStore:
     def claim(self, claim: Claim) -> int:
         """Take the store; returns the highest epoch before, 0 for a new one."""
         known = read_claim(self._store)
-        if known is not None and known.epoch >= claim.epoch and known != claim:
+        if known is not None and known.claim.epoch >= claim.epoch:
             raise StorageFailed(
-                f"this store belongs to a later start of the broker, with epoch {known.epoch}; this one has epoch "
-                f"{claim.epoch}: the data directory is an old copy"
+                f"this store belongs to a later start of the broker, with epoch {known.claim.epoch}; this one has "
+                f"epoch {claim.epoch}: the data directory is an old copy"
             )
-        if known != claim:
-            store_claim(self._store, claim, known)
-        return 0 if known is None else known.epoch
+        return store_claim(self._store, claim, known).previous_epoch
 
     def create(self, ref: LedgerRef, header: LedgerHeader, buffers: Sequence[Buffer] = ()) -> None:
         self._store.create(ref, header, buffers)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CLAIM_TOPIC: Final = (1 << 64) - 1
 """No topic of a broker has this id."""
-_CLAIM: Final = struct.Struct("<QQ")
+_CLAIM: Final = struct.Struct("<QQQ")
 _CRC: Final = struct.Struct("<I")
 
 
@@ -29,7 +29,14 @@ class Claim(NamedTuple):
     process: int
 
 
-def read_claim(store: LedgerStore) -> Claim | None:
+class Held(NamedTuple):
+    """A claim that holds, and the epoch of the one before it; 0: it was the first."""
+
+    claim: Claim
+    previous_epoch: int
+
+
+def read_claim(store: LedgerStore) -> Held | None:
     """The claim that holds; None: nobody ever claimed this store. Lists all of it."""
     epochs = [ref.ledger_id for ref in store.list() if ref.topic_id == CLAIM_TOPIC]
     for epoch in sorted(epochs, reverse=True):
@@ -37,19 +44,21 @@ def read_claim(store: LedgerStore) -> Claim | None:
         # One that is not whole was never synced: whoever made it got no answer.
         if len(data) == _CLAIM.size + _CRC.size:
             fields = data[: _CLAIM.size]
-            claim = Claim(*_CLAIM.unpack(fields))
-            if claim.epoch == epoch and crc32c(fields) == _CRC.unpack(data[_CLAIM.size :])[0]:
-                return claim
+            found, process, previous = _CLAIM.unpack(fields)
+            if found == epoch and crc32c(fields) == _CRC.unpack(data[_CLAIM.size :])[0]:
+                return Held(Claim(epoch, process), previous)
     return None
 
 
-def store_claim(store: LedgerStore, claim: Claim, older: Claim | None) -> None:
+def store_claim(store: LedgerStore, claim: Claim, older: Held | None) -> Held:
     """Claim a store durably, and forget the older claim."""
+    previous_epoch = 0 if older is None else older.claim.epoch
     ref = LedgerRef(CLAIM_TOPIC, claim.epoch)
-    fields = _CLAIM.pack(*claim)
+    fields = _CLAIM.pack(*claim, previous_epoch)
     header = LedgerHeader(CLAIM_TOPIC, claim.epoch, 0, claim.epoch, 0)
     store.create(ref, header, [fields, _CRC.pack(crc32c(fields))])
     store.sync([ref])
     store.seal(ref)
-    if older is not None and older.epoch < claim.epoch:
-        store.delete(LedgerRef(CLAIM_TOPIC, older.epoch))
+    if previous_epoch:
+        store.delete(LedgerRef(CLAIM_TOPIC, previous_epoch))
+    return Held(claim, previous_epoch)

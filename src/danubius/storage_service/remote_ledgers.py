@@ -84,7 +84,7 @@ def parse_address(url: str) -> str:
 class RemoteLedgerStore:
     """The ledgers of one broker, on a server. Dials when it is first needed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # three are bounds of time
         self,
         url: str,
         store: str,
@@ -93,12 +93,14 @@ class RemoteLedgerStore:
         process: int | None = None,
         deadline_s: float = DEADLINE_SECONDS,
         slow_deadline_s: float = SLOW_DEADLINE_SECONDS,
+        retry_s: float = RETRY_FIRST_SECONDS,
     ) -> None:
         self._address = parse_address(url)
         self._store = store
         self._epoch = epoch
         self._process = process or secrets.randbits(64) | 1
         self._deadline_s = deadline_s
+        self._retry_s = retry_s
         self._slow_deadline_s = max(deadline_s, slow_deadline_s)
         self._numbers = itertools.count(1)
         self._writing = threading.Lock()
@@ -294,7 +296,7 @@ class RemoteLedgerStore:
     def _repeat(self, attempt: Callable[[float], _Answer], seconds: float) -> _Answer:
         """Try until it works, the deadline has come, or it makes no sense to go on."""
         limit = time.monotonic() + seconds
-        wait_s = RETRY_FIRST_SECONDS
+        wait_s = self._retry_s
         for number in itertools.count(1):
             try:
                 return attempt(max(limit - time.monotonic(), 0.001))

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from danubius.errors import DanubiusError, Overloaded
 from danubius.storage_service.bounds import STORES_MAX, TIDY_SECONDS
-from danubius.storage_service.claims import CLAIM_TOPIC, Claim, read_claim, store_claim
+from danubius.storage_service.claims import CLAIM_TOPIC, read_claim, store_claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from danubius.ledger.entry import LedgerRef
     from danubius.ledger.store import LedgerStore
+    from danubius.storage_service.claims import Claim, Held
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Written(NamedTuple):
 
     life: int
     previous_epoch: int
-    """The highest epoch before this call; 0: there was none."""
+    """The highest epoch before that of the writer; 0: there was none."""
 
 
 class _Entry:
@@ -59,7 +60,7 @@ class _Entry:
         self.is_gone = False
         """Forgotten while somebody waited for its lock, who has to ask for another."""
         self.store: LedgerStore | None = None
-        self.claim: Claim | None = None
+        self.held: Held | None = None
         self.last_call = 0
         self.life = _new_life()
 
@@ -123,15 +124,16 @@ class Stores:
     def _admit(self, entry: _Entry, stamp: Stamp) -> int:
         """Let a writer in or refuse it; returns the highest epoch before it."""
         assert entry.store is not None
-        known, new = entry.claim, stamp.claim
-        if known is None or new.epoch > known.epoch:
-            if known is not None:
+        new = stamp.claim
+        if entry.held is None or new.epoch > entry.held.claim.epoch:
+            if entry.held is not None:
                 older, entry.store = entry.store, self._open_backend(entry.name)
                 older.close()
-            store_claim(entry.store, new, known)
-            entry.claim, entry.last_call, entry.life = new, stamp.call, _new_life()
+            entry.held = store_claim(entry.store, new, entry.held)
+            entry.last_call, entry.life = stamp.call, _new_life()
             log.info("store claimed", extra={"store": entry.name, "epoch": new.epoch})
-            return known.epoch if known is not None else 0
+            return entry.held.previous_epoch
+        known = entry.held.claim
         if new != known:
             who = "a later start of the broker" if new.epoch < known.epoch else "another process"
             raise Fenced(
@@ -142,7 +144,7 @@ class Stores:
                 f"call {stamp.call} was overtaken by call {entry.last_call} of the same process"
             )
         entry.last_call = stamp.call
-        return known.epoch
+        return entry.held.previous_epoch
 
     def _guard(self, entry: _Entry, step: Callable[[], None]) -> None:
         """Do what is like a sync; a failure is told by the next one."""
@@ -158,9 +160,9 @@ class Stores:
         """The store to read from, also while it is written; None: nobody ever wrote to it."""
         entry = self._entries.get(name)
         if entry is not None and entry.store is not None:
-            return entry.store if entry.claim is not None else None
+            return entry.store if entry.held is not None else None
         with self._held(name, timeout_s) as entry:
-            return entry.store if entry.claim is not None else None
+            return entry.store if entry.held is not None else None
 
     def list(self, name: str, timeout_s: float) -> list[LedgerRef]:
         with self._held(name, timeout_s) as entry:
@@ -185,7 +187,7 @@ class Stores:
                 return
             finally:
                 # A store that nobody claimed is not kept, or asking for names would fill the server.
-                if entry.claim is None and not entry.is_gone:
+                if entry.held is None and not entry.is_gone:
                     self._forget(entry)
                 entry.lock.release()
 
@@ -210,7 +212,7 @@ class Stores:
     def _open(self, entry: _Entry) -> None:
         store = self._open_backend(entry.name)
         try:
-            entry.claim = read_claim(store)
+            entry.held = read_claim(store)
         except BaseException:
             store.close()
             raise

@@ -277,8 +277,8 @@ async def test_a_broker_that_is_full_says_why_and_goes_on_when_there_is_room(
             danubius.connect(broker.url) as client,
             client.producer(topic, send_timeout=2.0) as producer,
         ):
-            for _ in range(100):
-                await producer.send_many([bytes(1000)] * 100)
+            for _ in range(5000):
+                await producer.send_many([bytes(1000)] * 10)
     assert refused.value.retry
     await told(broker, "topics", "update", topic, "--offload-age", "0")
     await offloaded(broker, topic)

@@ -203,7 +203,15 @@ class Standalone:
             "topics": len(self.broker.topics),
             "connections": len(self.edge.connections),
             **(self._grpc.facts() if self._grpc is not None else {}),
+            **self._tier_facts(),
         }
+
+    def _tier_facts(self) -> dict[str, object]:
+        """A broker without its cold storage serves what it can: that is a fact, and no reason to send clients away."""
+        offloading = self._node.offloading
+        if offloading is None:
+            return {}
+        return {"tier": offloading.url, "tier_problem": offloading.problem}
 
     async def stop(self) -> None:
         """Send everyone away, write down what is known, let go of the directory."""

@@ -21,9 +21,12 @@ from danubius.broker.appliers import apply_fact
 from danubius.broker.events import LedgerOffloaded, LedgersReclaimed
 from danubius.broker.local_room import LocalRoom
 from danubius.broker.offload_figures import OffloadFigures
+from danubius.broker.slices import in_slices
 from danubius.errors import DanubiusError, LedgerDamaged, ShuttingDown
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.ids import TopicId
+from danubius.tier.core.object_format import parse_name
 from danubius.tier.core.planner import NOT_FORCED, Horizon, TopicView, plan
 
 if TYPE_CHECKING:
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
     from danubius.ledger.entry import LedgerMeta, StoredObject
     from danubius.ledger.read_pool import ReadPool
-    from danubius.model.ids import TopicId
     from danubius.tier.config import TierConfig
     from danubius.tier.core.planner import TopicPlan
     from danubius.tier.offload import Owner, Removed, TierThreads
@@ -47,6 +49,8 @@ SLICES: Final = 10
 REMOVED_AT_ONCE: Final = 100
 REMOVALS_MAX: Final = 100_000
 """Names that wait for removal; more are left to the search for orphans."""
+NAMES_A_SLICE: Final = 500
+"""Objects of a search that are looked at in one turn of the loop."""
 HASTEN_MS: Final = 10_000
 """How often a checkpoint is asked for on behalf of ledgers that wait for one; if an operator waits, at every look."""
 SET_ASIDE_MS: Final = 600_000
@@ -216,8 +220,7 @@ class Offloading:
         if self._is_asking or self.is_fenced or now_ns < self._retry_at_ns:
             return
         self._is_asking = True
-        ask = self._work.claim if self.owner is None else self._work.owner
-        self._submit(self._threads.errands, ask, self._heard_owner)
+        self._submit(self._threads.errands, self._work.claim, self._heard_owner)
 
     def _heard_owner(self, owner: Owner | DanubiusError) -> None:
         self._is_asking = False
@@ -264,10 +267,11 @@ class Offloading:
             self.forced.pop(topic_id, None)
 
     def _view(self, topic: Topic, ledger: ManagedLedger, forced: int) -> TopicView:
-        metas = ledger.ledgers
+        warm = ledger.warm_ledgers()
+        metas, positions = [meta for meta, _ in warm], [position for _, position in warm]
         refs = [LedgerRef(topic.id, meta.ledger_id) for meta in metas]
         busy = {ref.ledger_id for ref in refs if ref in self._busy or ref in self._set_aside}
-        return TopicView(metas, ledger.sealed_positions, topic.policies, forced, busy)
+        return TopicView(metas, positions, topic.policies, forced, busy)
 
     def _do(self, topic: Topic, found: TopicPlan) -> None:
         if found.reclaims:
@@ -302,7 +306,7 @@ class Offloading:
         self, topic: Topic, ref: LedgerRef, meta: LedgerMeta, outcome: StoredObject | DanubiusError
     ) -> None:
         self._uploading -= 1
-        if not self._is_there(topic, ref):
+        if not self._is_there(*ref, meta.epoch):
             # It was deleted under the upload.
             self._released(self._busy.pop(ref))
         elif isinstance(outcome, DanubiusError):
@@ -316,10 +320,10 @@ class Offloading:
             self._journal(topic, fact, [ref])
         self._feed()
 
-    def _is_there(self, topic: Topic, ref: LedgerRef) -> bool:
-        return self._broker.topics_by_id.get(topic.id) is topic and any(
-            meta.ledger_id == ref.ledger_id for meta in _ledgers_of(topic)
-        )
+    def _is_there(self, topic_id: int, ledger_id: int, epoch: int) -> bool:
+        topic = self._broker.topics_by_id.get(TopicId(topic_id))
+        log = topic.log if topic is not None else None
+        return isinstance(log, ManagedLedger) and log.has_ledger(ledger_id, epoch)
 
     def _upload_failed(self, topic: Topic, ref: LedgerRef, error: DanubiusError) -> None:
         if not isinstance(error, LedgerDamaged):
@@ -339,7 +343,7 @@ class Offloading:
             apply_fact(self._broker, fact)
             for ref in refs:
                 name = self._busy.pop(ref)
-                if not self._is_there(topic, ref):
+                if not self._is_explained(name):
                     self._released(name)
             # Not inside the commit: what is planned next may be journaled, and reads the position.
             self._broker.loop.call_soon(self._look_at, topic.id)
@@ -430,26 +434,37 @@ class Offloading:
         self._submit(self._threads.errands, work, self._found)
 
     def _found(self, names: list[str] | DanubiusError) -> None:
-        self._is_searching = False
         if isinstance(names, DanubiusError):
+            self._is_searching = False
             self._failed(names)
             return
         self._search_at_ns = (
             self._broker.clock.monotonic_ns() + self._config.orphan_cycle_ms * 1_000_000
         )
-        # Also those that ledgers will have: the fact may have failed, and be found by a recovery all the same.
-        explained = set(self._busy.values())
-        for topic in self._broker.topics_by_id.values():
-            if isinstance(topic.log, ManagedLedger):
-                for meta in topic.log.ledgers:
-                    ref = LedgerRef(topic.id, meta.ledger_id)
-                    explained.add(self._work.name_of(ref, meta.epoch))
-        orphans = [name for name in names if name not in explained]
+        before = self.figures.orphans
+        in_slices(
+            self._broker.loop,
+            names,
+            NAMES_A_SLICE,
+            self._look_at_object,
+            functools.partial(self._searched, before),
+        )
+
+    def _look_at_object(self, name: str) -> None:
+        if not self._is_explained(name):
+            self.figures.orphans += 1
+            self._released(name)
+
+    def _searched(self, before: int) -> None:
+        self._is_searching = False
+        orphans = self.figures.orphans - before
         if orphans:
-            log.info("objects of no ledger are removed", extra={"objects": len(orphans)})
-            self.figures.orphans += len(orphans)
-            for name in orphans:
-                self._released(name)
+            log.info("objects of no ledger are removed", extra={"objects": orphans})
+
+    def _is_explained(self, name: str) -> bool:
+        """Whether a ledger has this object, or will: a fact that failed may be found by a recovery all the same."""
+        found = parse_name(name)
+        return found is not None and self._is_there(*found[1:])
 
     # ------------------------------------------------------------ when the store does not answer
 
@@ -474,7 +489,3 @@ class Offloading:
         if self.failure is not None:
             self.failure = None
             log.info("cold storage works again", extra={"url": self._tier.url})
-
-
-def _ledgers_of(topic: Topic) -> list[LedgerMeta]:
-    return topic.log.ledgers if isinstance(topic.log, ManagedLedger) else []

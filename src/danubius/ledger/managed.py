@@ -298,10 +298,15 @@ class ManagedLedger:
 
     # ------------------------------------------------------------ cold storage
 
-    @property
-    def sealed_positions(self) -> list[int]:
-        """Of each ledger: how far the journal was committed when it was sealed."""
-        return [ledger.sealed_position for ledger in self._ledgers]
+    def warm_ledgers(self) -> list[tuple[LedgerMeta, int]]:
+        """From the first that is on disk on, with how far the journal was committed when each was sealed."""
+        start = next((at for at, one in enumerate(self._ledgers) if one.is_local), None)
+        warm = [] if start is None else self._ledgers[start:]
+        return [(ledger.meta, ledger.sealed_position) for ledger in warm]
+
+    def has_ledger(self, ledger_id: int, epoch: int) -> bool:
+        ledger = self._ledger_or_none(ledger_id)
+        return ledger is not None and ledger.epoch == epoch
 
     def sizes(self) -> TierSizes:
         """How much lies where."""

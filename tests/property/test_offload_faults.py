@@ -66,6 +66,36 @@ def test_a_store_that_is_down_holds_up_nothing_and_is_taken_up_again(lives: Tier
     lives.check_places()
 
 
+def test_a_failure_is_over_with_the_store_back_even_if_there_is_nothing_to_move(
+    lives: TierLives,
+) -> None:
+    lives.cycle()
+    lives.objects.go_down()
+    lives.cycle(2)
+    assert lives.offloading.problem
+    lives.objects.come_up()
+    lives.clock.now_ms += 60_000
+    lives.cycle(2)
+    assert not lives.offloading.problem
+
+
+def test_uploads_that_fail_are_a_failure_though_the_store_can_be_read(lives: TierLives) -> None:
+    lives.publish(40)
+    lives.settle()
+
+    def refuse(name: str) -> None:
+        if not name.endswith("owner"):
+            raise TierMisconfigured("this key may not write")
+
+    lives.objects.before["put"] = refuse
+    lives.cycle(6)
+    assert "may not write" in lives.offloading.problem
+    del lives.objects.before["put"]
+    lives.clock.now_ms += 60_000
+    lives.offload_all()
+    assert not lives.offloading.problem
+
+
 def test_a_store_that_is_down_is_asked_less_and_less_often(lives: TierLives) -> None:
     lives.publish(40)
     lives.settle()

@@ -22,7 +22,8 @@ from danubius.broker.events import LedgerOffloaded, LedgersReclaimed
 from danubius.broker.local_room import LocalRoom
 from danubius.broker.offload_figures import OffloadFigures
 from danubius.broker.slices import in_slices
-from danubius.errors import DanubiusError, LedgerDamaged, ShuttingDown
+from danubius.broker.tier_health import TierHealth
+from danubius.errors import DanubiusError, LedgerDamaged
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import TopicId
@@ -93,8 +94,7 @@ class Offloading:
         """Given when there is one, before `start`."""
         self.figures = OffloadFigures()
         self._room = LocalRoom(broker, self.figures, tier.config.local_bytes_max)
-        self.failure: DanubiusError | None = None
-        """Why the object store cannot be used at the moment."""
+        self._health = TierHealth(tier.config, broker.clock, self.figures, tier.url)
         self.owner: Owner | None = None
         """Whose the store is, as far as it is known."""
         self.forced: dict[TopicId, int] = {}
@@ -110,8 +110,7 @@ class Offloading:
         """Damaged ledgers, and when to try them again."""
         self._removals: dict[str, None] = {}
         self._is_asking = self._is_removing = self._is_searching = False
-        self._retry_ms = self._config.retry_ms
-        self._retry_at_ns = self._search_at_ns = self._hasten_at_ns = 0
+        self._search_at_ns = self._hasten_at_ns = 0
         self._is_closed = False
         self._is_waiting = False
         """Whether something waits for a checkpoint, as far as was seen since the last was asked for."""
@@ -161,7 +160,7 @@ class Offloading:
             self.figures.finish_round()
             self._due = [t.id for t in self._broker.topics_by_id.values() if not t.parent]
             self._count = len(self._due) // SLICES + 1
-            self._ask_owner(now_ns)
+            self._ask_owner()
         some = self._due[-self._count :]
         del self._due[-self._count :]
         for topic_id in some:
@@ -169,7 +168,7 @@ class Offloading:
         for topic_id in [one for one in self.forced if one not in some]:
             self._look_at(topic_id)
         self._hasten(now_ns)
-        self._remove_some(now_ns)
+        self._remove_some()
         self._search(now_ns)
         for ref in [ref for ref, at_ns in self._set_aside.items() if at_ns <= now_ns]:
             del self._set_aside[ref]
@@ -194,6 +193,18 @@ class Offloading:
             return "cold storage belongs to another broker with a copy of this data directory"
         return "" if self.failure is None else self.failure.message
 
+    @property
+    def failure(self) -> DanubiusError | None:
+        """Why the object store cannot be used at the moment."""
+        return self._health.failure
+
+    def problem_of(self, topic: Topic) -> str:
+        """The same for one topic, whose own ledgers may be damaged."""
+        damaged = [str(ref.ledger_id) for ref in self._set_aside if ref.topic_id == topic.id]
+        if damaged and not self.problem:
+            return f"ledgers {', '.join(damaged)} of {topic.name} are damaged, and stay on disk"
+        return self.problem
+
     def check_object(
         self,
         topic_id: int,
@@ -205,7 +216,7 @@ class Offloading:
         self._submit(self._threads.checks, work, on_done)
 
     def _can_work(self) -> bool:
-        return self.is_ours and self._broker.clock.monotonic_ns() >= self._retry_at_ns
+        return self.is_ours and self._health.may_try
 
     def _hasten(self, now_ns: int) -> None:
         """Ask for a checkpoint if ledgers wait for one; not often, unless an operator waits too."""
@@ -216,8 +227,8 @@ class Offloading:
 
     # ------------------------------------------------------------ the fence
 
-    def _ask_owner(self, now_ns: int) -> None:
-        if self._is_asking or self.is_fenced or now_ns < self._retry_at_ns:
+    def _ask_owner(self) -> None:
+        if self._is_asking or self.is_fenced or not self._health.may_try:
             return
         self._is_asking = True
         self._submit(self._threads.errands, self._work.claim, self._heard_owner)
@@ -225,7 +236,7 @@ class Offloading:
     def _heard_owner(self, owner: Owner | DanubiusError) -> None:
         self._is_asking = False
         if isinstance(owner, DanubiusError):
-            self._failed(owner)
+            self._health.failed(owner, "claim")
             return
         was_known = self.owner is not None
         self.owner = owner
@@ -235,10 +246,12 @@ class Offloading:
                 "removed there any more, and what is there is served",
                 extra={"url": self._tier.url, "owner_epoch": owner.epoch, "owner": owner.life},
             )
-        elif not was_known:
+            return
+        if not was_known:
             log.info("cold storage is ours", extra={"url": self._tier.url, "epoch": owner.epoch})
-            self._succeeded()
-            self._feed()
+        is_idle = not self.figures.lag_bytes and not self._removals
+        self._health.succeeded("claim", is_idle=is_idle)
+        self._feed()
 
     # ------------------------------------------------------------ one topic
 
@@ -275,7 +288,7 @@ class Offloading:
 
     def _do(self, topic: Topic, found: TopicPlan) -> None:
         if found.reclaims:
-            self._check_reclaim(topic, found.reclaims)
+            self._check_reclaim(topic, found.reclaims[:REMOVED_AT_ONCE])
         for meta in found.uploads:
             if self._uploading >= 2 * self._config.uploads_at_once:
                 self._hungry[topic.id] = None
@@ -313,7 +326,7 @@ class Offloading:
             del self._busy[ref]
             self._upload_failed(topic, ref, outcome)
         else:
-            self._succeeded()
+            self._health.succeeded("upload")
             self.figures.uploads += 1
             self.figures.uploaded_bytes += outcome.size
             fact = LedgerOffloaded(topic.id, ref.ledger_id, meta.epoch, *outcome)
@@ -327,7 +340,7 @@ class Offloading:
 
     def _upload_failed(self, topic: Topic, ref: LedgerRef, error: DanubiusError) -> None:
         if not isinstance(error, LedgerDamaged):
-            self._failed(error)
+            self._health.failed(error, "upload")
             return
         self.figures.failures += 1
         self._set_aside[ref] = self._broker.clock.monotonic_ns() + SET_ASIDE_MS * 1_000_000
@@ -379,8 +392,9 @@ class Offloading:
         refs = {meta.ledger_id: LedgerRef(topic.id, meta.ledger_id) for meta in metas}
         if isinstance(sound, DanubiusError):
             self._let_go(list(refs.values()))
-            self._failed(sound)
+            self._health.failed(sound, "reclaim")
             return
+        self._health.succeeded("reclaim")
         kept = {meta.ledger_id for meta in sound}
         lost = [ledger_id for ledger_id in refs if ledger_id not in kept]
         self._let_go([refs[ledger_id] for ledger_id in lost])
@@ -401,27 +415,29 @@ class Offloading:
         if len(self._removals) < REMOVALS_MAX:
             self._removals[name] = None
 
-    def _remove_some(self, now_ns: int) -> None:
-        if self._is_removing or not self._removals or not self.is_ours:
+    def _remove_some(self) -> None:
+        if self._is_removing or not self._removals or not self._can_work():
             return
-        if now_ns < self._retry_at_ns:
-            return
-        self._is_removing = True
         in_use = set(self._busy.values())
         names = [name for name in self._removals if name not in in_use][:REMOVED_AT_ONCE]
+        self._is_removing = bool(names)
+        if not names:
+            return
         self._submit(self._threads.errands, functools.partial(self._work.remove, names), self._gone)
 
     def _gone(self, outcome: Removed | DanubiusError) -> None:
         self._is_removing = False
         if isinstance(outcome, DanubiusError):
-            self._failed(outcome)
+            self._health.failed(outcome, "removal")
             return
         for name in outcome.names:
             self._removals.pop(name, None)
         self.figures.removals += len(outcome.names)
-        if outcome.error is not None and not isinstance(outcome.error, ShuttingDown):
-            self._failed(outcome.error)
-        elif outcome.owner != self._work.place.owner:
+        if outcome.error is not None:
+            self._health.failed(outcome.error, "removal")
+            return
+        self._health.succeeded("removal")
+        if outcome.owner != self._work.place.owner:
             self._heard_owner(outcome.owner)
 
     def _search(self, now_ns: int) -> None:
@@ -436,8 +452,9 @@ class Offloading:
     def _found(self, names: list[str] | DanubiusError) -> None:
         if isinstance(names, DanubiusError):
             self._is_searching = False
-            self._failed(names)
+            self._health.failed(names, "search")
             return
+        self._health.succeeded("search")
         self._search_at_ns = (
             self._broker.clock.monotonic_ns() + self._config.orphan_cycle_ms * 1_000_000
         )
@@ -465,27 +482,3 @@ class Offloading:
         """Whether a ledger has this object, or will: a fact that failed may be found by a recovery all the same."""
         found = parse_name(name)
         return found is not None and self._is_there(*found[1:])
-
-    # ------------------------------------------------------------ when the store does not answer
-
-    def _failed(self, error: DanubiusError) -> None:
-        if isinstance(error, ShuttingDown):
-            return
-        self.figures.failures += 1
-        if self.failure is None or self.failure.code != error.code:
-            log.error(
-                "cold storage cannot be used: everything stays on the broker's disk, and it is tried again",
-                extra={"url": self._tier.url, "error": str(error)},
-            )
-        self.failure = error
-        now_ns = self._broker.clock.monotonic_ns()
-        if now_ns >= self._retry_at_ns:
-            self._retry_at_ns = now_ns + self._retry_ms * 1_000_000
-            self._retry_ms = min(2 * self._retry_ms, self._config.retry_max_ms)
-
-    def _succeeded(self) -> None:
-        self._retry_ms = self._config.retry_ms
-        self._retry_at_ns = 0
-        if self.failure is not None:
-            self.failure = None
-            log.info("cold storage works again", extra={"url": self._tier.url})

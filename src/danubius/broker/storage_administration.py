@@ -87,6 +87,7 @@ def _offload_topic(node: Node, request: admin.OffloadTopic, on_reply: OnReply) -
     offloading = _offloading(node)
     target = find_target(node.broker, request.topic)
     until: dict[str, int] = {}
+    problem = ""
     ledgers = stored = size = stored_bytes = 0
     for topic in target.topics:
         if not topic.is_reliable:
@@ -94,17 +95,14 @@ def _offload_topic(node: Node, request: admin.OffloadTopic, on_reply: OnReply) -
         below = request.until.get(topic.name, topic.log.end_offset)
         until[topic.name] = below
         offloading.force(topic, below)
+        problem = problem or offloading.problem_of(topic)
         for meta in _ledgers(topic):
             if meta.base_offset < below:
                 ledgers += 1
                 size += meta.data_bytes
                 stored += bool(meta.object_name)
                 stored_bytes += meta.data_bytes if meta.object_name else 0
-    on_reply(
-        admin_replies.TopicOffloading(
-            until, ledgers, stored, size, stored_bytes, offloading.problem
-        )
-    )
+    on_reply(admin_replies.TopicOffloading(until, ledgers, stored, size, stored_bytes, problem))
 
 
 def _offloading(node: Node) -> Offloading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,34 @@ async def test_kills_while_ledgers_move_lose_nothing_and_leave_nothing_over(
     assert await numbers(broker, topic) == list(range(8000))
     await told(broker, "topics", "delete", topic)
     await until(lambda: not objects_of(tmp_path))
+
+
+async def test_of_two_brokers_with_copies_of_one_directory_the_newer_owns_the_store(
+    start_broker: StartBroker, tmp_path: Path, topic: str
+) -> None:
+    cold = tmp_path / "cold"
+    older = start(start_broker, cold)
+    await fill(older, topic, 0, 3000)
+    await offloaded(older, topic)
+    assert older.stop() == 0
+    shutil.copytree(older.data_dir, tmp_path / "copy")
+    older.start()
+    await until(lambda: older.log().count("cold storage is ours") == 2)
+    newer = start_broker("--tier-url", f"fs://{cold}", *SMALL, data_dir=tmp_path / "copy")
+    await until(lambda: "belongs to another broker" in newer.log())
+    assert await numbers(newer, topic) == list(range(3000)), "it serves what is there all the same"
+    # A start later its epoch is the higher one.
+    newer.kill()
+    newer.start()
+    await until(lambda: "belongs to another broker" in older.log())
+    objects = objects_of(cold)
+    await fill(older, topic, 3000, 1000)
+    await told(older, "topics", "delete", topic)
+    refused = await called(older, "topics", "offload", topic)
+    assert refused.code == 1
+    await offloaded(newer, topic)
+    assert set(objects) <= set(objects_of(cold)), "what the other one needs was not removed"
+    assert await numbers(newer, topic) == list(range(3000))
 
 
 async def test_storage_check_proves_both_tiers_and_names_damage(

@@ -118,3 +118,23 @@ def test_a_damaged_file_is_told() -> None:
     files.rot(FILE, 0)
     with pytest.raises(DataDirectoryDamaged, match=r"danubius\.json"):
         start(files)
+
+
+def test_use_with_an_object_store_keeps_one_store_id_and_raises_the_format() -> None:
+    files = SimFiles()
+    start(files)
+    directory = DataDirectory.open(PATH, files, "broker-1")
+    assert directory.use_tier("first") == "first"
+    assert directory.use_tier("second") == "first"
+    directory.release()
+    files.crash(1)
+    assert start(files) == 3
+    directory = DataDirectory.open(PATH, files, "broker-1")
+    assert directory.use_tier("third") == "first"
+    directory.release()
+    assert json.loads(files.read_bytes(FILE)) == {
+        "format": TIERED_VERSION,
+        "broker_id": "broker-1",
+        "epoch": 4,
+        "store_id": "first",
+    }

@@ -368,6 +368,17 @@ def test_a_clock_that_jumps_moves_ledgers_early_or_late_and_loses_none(
     lives.check_places()
 
 
+def test_an_idle_store_is_asked_once_a_cycle_and_no_more(lives: TierLives) -> None:
+    lives.cycle(2)
+    before = lives.objects.calls.total()
+    at_ms = lives.clock.now_ms
+    while lives.clock.now_ms < at_ms + 10 * CONFIG.cycle_ms:
+        lives.clock.now_ms += 100
+        lives.offloading.tick()
+        lives.settle()
+    assert 9 <= lives.objects.calls.total() - before <= 11
+
+
 def test_times_are_found_in_cold_ledgers(lives: TierLives) -> None:
     times: list[int] = []
     for _ in range(40):

@@ -110,7 +110,7 @@ class Offloading:
         """Damaged ledgers, and when to try them again."""
         self._removals: dict[str, None] = {}
         self._is_asking = self._is_removing = self._is_searching = False
-        self._search_at_ns = self._hasten_at_ns = 0
+        self._round_at_ns = self._search_at_ns = self._hasten_at_ns = 0
         self._is_closed = False
         self._is_waiting = False
         """Whether something waits for a checkpoint, as far as was seen since the last was asked for."""
@@ -156,7 +156,8 @@ class Offloading:
         now_ns = self._broker.clock.monotonic_ns()
         self.figures.position = self._broker.committed_position
         self._room.look(self.problem)
-        if not self._due:
+        if not self._due and now_ns >= self._round_at_ns:
+            self._round_at_ns = now_ns + self._config.cycle_ms * 1_000_000
             self.figures.finish_round()
             self._due = [t.id for t in self._broker.topics_by_id.values() if not t.parent]
             self._count = len(self._due) // SLICES + 1

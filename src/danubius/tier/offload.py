@@ -108,10 +108,9 @@ class TierWork:
         """Take the store over from an earlier life; the answer is whose it is."""
         mine = self.place.owner
         found = self._owner_or_none()
-        if found is not None and found != mine and found.epoch >= mine.epoch:
+        if found is not None and (found == mine or found.epoch >= mine.epoch):
             return found
-        if found != mine:
-            self.objects.put(self.place.owner_name, [msgspec.json.encode(mine)], replace=True)
+        self.objects.put(self.place.owner_name, [msgspec.json.encode(mine)], replace=True)
         return self.owner()
 
     def owner(self) -> Owner:

@@ -43,10 +43,10 @@ format: $(STAMP) ## rewrite the code in the house format
 docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md)
 	@$(PY) -m danubius.app.metric_page docs/metrics.md
 
-PROTOS := src/danubius/edge/grpc/protos
-protos: $(STAMP) ## compile the protos of the gRPC edge (after a change to one of them)
-	@for one in $(PROTOS)/*.proto; do \
-	  $(PY) -m grpc_tools.protoc -I$(PROTOS) --descriptor_set_out=$${one%.proto}.binpb $$one || exit 1; done
+PROTOS := src/danubius/edge/grpc/protos src/danubius/storage_service/protos
+protos: $(STAMP) ## compile the protos of the gRPC edge and of the storage service (after a change to one of them)
+	@for one in $(addsuffix /*.proto,$(PROTOS)); do \
+	  $(PY) -m grpc_tools.protoc -I$${one%/*} --descriptor_set_out=$${one%.proto}.binpb $$one || exit 1; done
 
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
 	@$(PY) benches/run.py $(BENCH_ARGS)
@@ -65,7 +65,7 @@ fuzz-rest: $(STAMP) ## 10,000 requests made from /openapi.json against a live br
 
 lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versions only)
 	@$(RUN) { command -v uv >/dev/null || pip install -q uv; } && uv pip compile --quiet --universal --python-version 3.11 \
-	  --extra broker --extra spark --extra avro --extra tables --extra grpc --group dev --group bench --no-annotate --no-header \
+	  --extra broker --extra spark --extra avro --extra tables --extra grpc --extra tier --group dev --group bench --no-annotate --no-header \
 	  pyproject.toml | sed -E '/^--/d' > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean: ## remove .venv, caches and results

@@ -89,6 +89,12 @@ class TransactionTooLarge(DanubiusError):
     code = 109
 
 
+class TierMisconfigured(DanubiusError):
+    """The object store cannot be used as it is set up: wrong address, option or credentials, or no such bucket."""
+
+    code = 110
+
+
 # ---------------------------------------------------------------- 2xx not found
 
 
@@ -133,6 +139,12 @@ class StageNotFound(DanubiusError):
     """The stage was dropped, has expired, or lost a part of what was staged: the task has to be run again."""
 
     code = 207
+
+
+class ObjectNotFound(DanubiusError):
+    """The object store has no object of this name."""
+
+    code = 208
 
 
 # ---------------------------------------------------------------- 3xx conflict

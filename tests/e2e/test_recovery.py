@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import danubius
+from danubius.broker.data_directory import TIERED_VERSION
 from e2e.broker_process import BrokerNotReady, BrokerProcess, run_command
 from e2e.storage_files import find_batches, flip, overwrite
 from e2e.traffic import Bystander, bystander, nothing_comes, numbered, payloads, read_all, take
@@ -272,10 +273,10 @@ def all_files(data_dir: Path) -> dict[Path, bytes]:
 
 
 def pretend_newer(data_dir: Path) -> None:
-    """Raise the version that the data directory says it has."""
+    """Raise the version that the data directory says it has above all that are known."""
     path = data_dir / "danubius.json"
     identity = json.loads(path.read_bytes())
-    identity["format"] += 1
+    identity["format"] = TIERED_VERSION + 1
     path.write_text(json.dumps(identity))
 
 

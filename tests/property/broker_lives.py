@@ -37,6 +37,7 @@ from danubius.wal.snapshot import SnapshotStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from danubius.broker.offloading import Tier
     from danubius.broker.topic import Topic
 
 ROOT: Final = Path("/data")
@@ -73,6 +74,8 @@ class BrokerLives:
         self.loop = asyncio.new_event_loop()
         self._config = config or BrokerConfig()
         self._ledger_config = ledgers or LedgerConfig()
+        self.epoch: int = 1
+        self.trimmed_position = 0
 
     def boot(self) -> None:
         """Begin a life on what the disk holds."""
@@ -83,16 +86,29 @@ class BrokerLives:
             JOURNAL, files, ROOT / "journal", spawn=self.threads, clock=self.clock
         )
         store = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8, settle_bytes=8000)
-        self.ledgers = LedgerStorage(self._ledger_config, store, post, self.clock, self.threads)
-        self.broker = Broker(
-            self._config, self.clock, self.loop, self.journal, self.ledgers, Epoch(1)
+        tier = self.tier(store)
+        self.ledgers = LedgerStorage(
+            self._ledger_config,
+            store if tier is None else tier.store,
+            post,
+            self.clock,
+            self.threads,
+            cold=None if tier is None else tier.store,
         )
-        self.node = Node(self.broker)
+        self.broker = Broker(
+            self._config, self.clock, self.loop, self.journal, self.ledgers, Epoch(self.epoch)
+        )
+        self.node = Node(self.broker, tier)
         self.snapshots = SnapshotStore(files, ROOT / "snapshots")
         self.loop.run_until_complete(Recovery(self.broker, self.snapshots).run())
         self.journal.start(post, self.broker.on_committed, self.broker.on_failed)
         self.node.start()
         self.settle()
+
+    def tier(self, local: LocalLedgerStore) -> Tier | None:
+        """The cold storage of a life; none, unless a test says otherwise."""
+        del local
+        return None
 
     def host(self, name: str, spec: TopicSpec | None = None) -> Topic:
         """A topic that is there from now on."""
@@ -174,7 +190,8 @@ class BrokerLives:
         if answers == [None]:
             with contextlib.suppress(DanubiusError):
                 data = encode_snapshot(capture.snapshot())
-                self.journal.trim(self.snapshots.save(capture.position, data))
+                self.trimmed_position = self.snapshots.save(capture.position, data)
+                self.journal.trim(self.trimmed_position)
 
     def meanwhile(self) -> None:
         """Between two topics of a checkpoint the broker serves others; a test may say whom."""

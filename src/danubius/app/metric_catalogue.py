@@ -231,6 +231,67 @@ CHECKPOINT_AGE = _gauge(
     "Time since the last checkpoint, or the start. It grows while nothing is written, too.",
 )
 
+# ---------------------------------------------------------------- cold storage
+
+TIER_BYTES = _gauge(
+    "tier_bytes",
+    "bytes",
+    "Bytes of ledgers on the broker's disk, and in cold storage alone.",
+    "tier",
+)
+TIER_LEDGERS = _gauge(
+    "tier_ledgers", "ledgers", "Ledgers on the broker's disk, and in cold storage alone.", "tier"
+)
+TIER_FAILING = _gauge(
+    "tier_failing",
+    "",
+    "Whether cold storage does not work now, or belongs to another broker (0 or 1).",
+)
+TIER_LAG_SECONDS = _gauge(
+    "tier_lag_seconds",
+    "seconds",
+    "For how long the oldest ledger that should be in cold storage has been due.",
+)
+TIER_LAG_BYTES = _gauge(
+    "tier_lag_bytes", "bytes", "Bytes of ledgers that should be in cold storage and are not."
+)
+TIER_UPLOADS = _counter("tier_uploads", "ledgers", "Ledgers that were stored and verified.")
+TIER_UPLOADED_BYTES = _counter("tier_uploaded_bytes", "bytes", "Bytes of their objects.")
+TIER_RECLAIMED = _counter(
+    "tier_reclaimed_ledgers",
+    "ledgers",
+    "Ledgers that left the broker's disk, as cold storage has them.",
+)
+TIER_REMOVED = _counter(
+    "tier_removed_objects",
+    "objects",
+    "Objects that were removed with their ledgers, orphans included.",
+)
+TIER_ORPHANS = _counter("tier_orphans", "objects", "Objects that no ledger explained.")
+TIER_FAILURES = _counter(
+    "tier_failures", "failures", "What failed in cold storage, beside reads; each is tried again."
+)
+TIER_READ_BYTES = _counter("tier_read_bytes", "bytes", "Bytes read from cold storage for readers.")
+TIER_READ_FAILURES = _counter("tier_read_failures", "reads", "Reads from cold storage that failed.")
+TIER_REREADS = _counter(
+    "tier_rereads",
+    "reads",
+    "Reads that came cut short, or failed their checksums, and were repeated.",
+)
+TIER_CACHE_BYTES = _gauge("tier_cache_bytes", "bytes", "Memory that holds what was read.")
+TIER_CACHE_HITS = _counter(
+    "tier_cache_hits", "segments", "Segments of objects that a reader found in memory."
+)
+TIER_CACHE_MISSES = _counter(
+    "tier_cache_misses", "segments", "Segments of objects that a reader had to wait for."
+)
+
+TIER: Final = (
+    TIER_BYTES, TIER_LEDGERS, TIER_FAILING, TIER_LAG_SECONDS, TIER_LAG_BYTES, TIER_UPLOADS, TIER_UPLOADED_BYTES,
+    TIER_RECLAIMED, TIER_REMOVED, TIER_ORPHANS, TIER_FAILURES, TIER_READ_BYTES, TIER_READ_FAILURES,
+    TIER_REREADS, TIER_CACHE_BYTES, TIER_CACHE_HITS, TIER_CACHE_MISSES,
+)  # fmt: skip
+
 # ---------------------------------------------------------------- topics
 
 TOPIC_END = _gauge("topic_end_offset", "offset", "Offset of the next message.", "topic")
@@ -367,6 +428,11 @@ CATALOGUE: Final = (
             JOURNAL_SYNC_SECONDS, JOURNAL_FAILURES, STORAGE_FAILING, CONGESTED, CACHE, DIRTY, STORED, LEDGERS,
             CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE,
         ),
+    ),
+    Group(
+        "Cold storage",
+        "Of a broker that has some, all 0 otherwise. What lies where is counted every few seconds.",
+        TIER,
     ),
     Group(
         "Topics",

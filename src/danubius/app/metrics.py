@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from danubius.app import metric_catalogue as of
+from danubius.app.tier_metrics import tier_figures
 from danubius.broker.admission import Limits
 from danubius.broker.dead_letters import REDRIVE
 from danubius.broker.statistics import backlog_of, measure_subscription
@@ -104,6 +105,10 @@ class Metrics:
         self._tell_process(text)
         self._tell_traffic(text)
         tell_storage(text, node, self._checkpointer)
+        for metric, values in tier_figures(node.offloading).items():
+            text.add_each(
+                metric, [(labels(metric, *names), value) for names, value in values.items()]
+            )
         yield from self._totals.steps(text, node)
         topics = choose_topics(node)
         text.add(of.TOPICS_WITHOUT_SERIES, len(node.broker.topics) - len(topics))
@@ -186,6 +191,8 @@ class Text:
 
 def labels(metric: Metric, *values: str) -> str:
     """What stands between a name and a value."""
+    if not values:
+        return ""
     pairs = zip(metric.labels, values, strict=True)
     return "{" + ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in pairs) + "}"
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.ledger.config import LedgerConfig
 from danubius.model.limits import MIB
+from danubius.tier.config import TierConfig
 
 
 class GrpcPorts(msgspec.Struct, frozen=True):
@@ -38,6 +40,8 @@ class StandaloneOptions(msgspec.Struct, frozen=True):
     log_format: str = "text"
     cache_bytes: int = 128 * MIB
     """Tails of topics kept in memory."""
+    ledger_store: LedgerStoreSettings = LedgerStoreSettings()
+    tier: TierConfig = TierConfig()
 
 
 def ledger_config(cache_bytes: int) -> LedgerConfig:

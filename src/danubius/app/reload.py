@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from danubius.app.settings import DEFAULT, KEYS, LIVE, Given, load, merge, unknown
+from danubius.app.settings import DEFAULT, KEYS, LIVE, Given, as_text, load, merge, unknown
 from danubius.errors import DanubiusError, InvalidArgument
 from danubius.model.admin_replies import Setting
 from danubius.runtime.logs import set_up_logging
@@ -61,7 +61,14 @@ class Reload:
         """Every setting, in the order of `--print-config`."""
         values, origins = self._loaded.values, self._loaded.origins
         return [
-            Setting(path, values[path], key.default, origins[path], path in LIVE, key.text)
+            Setting(
+                path,
+                as_text(values[path]),
+                as_text(key.default),
+                origins[path],
+                path in LIVE,
+                key.text,
+            )
             for path, key in KEYS.items()
         ]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ca
 import msgspec
 from msgspec import inspect as types
 
+from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import GrpcPorts, StandaloneOptions, ledger_config
 from danubius.app.quantities import BYTES, MILLISECONDS, parse_quantity, units_of
 from danubius.broker.config import BrokerConfig
@@ -26,6 +27,7 @@ from danubius.ledger.config import LedgerConfig
 from danubius.model.field_docs import field_docs
 from danubius.model.ids import parse_topic_name
 from danubius.model.policy import Effective, FailurePolicy, Policies
+from danubius.tier.config import TierConfig
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "default"
 PREFIX: Final = "DANUBIUS_"
+_SECRET: Final = re.compile(r"secret|key|token|password|credential|sas", re.IGNORECASE)
+"""In the name of an option: its value is not shown."""
 SHOWN_MAX: Final = 60
 """Characters of a wrong value that are repeated in the sentence about it."""
 
@@ -78,6 +82,8 @@ class Settings(msgspec.Struct, frozen=True):
     broker: BrokerConfig = BrokerConfig()
     journal: JournalConfig = JournalConfig()
     ledgers: LedgerConfig = LedgerConfig()
+    ledger_store: LedgerStoreSettings = LedgerStoreSettings()
+    tier: TierConfig = TierConfig()
     logs: LogSettings = LogSettings()
 
     def options(self) -> StandaloneOptions:
@@ -91,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True):
             log_level=self.logs.level,
             log_format=self.logs.format,
             cache_bytes=self.ledgers.cache_bytes,
+            ledger_store=self.ledger_store,
+            tier=self.tier,
         )
 
     def _grpc(self) -> GrpcPorts | None:
@@ -136,6 +144,8 @@ _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "broker": BrokerConfig,
     "journal": JournalConfig,
     "ledgers": LedgerConfig,
+    "ledger_store": LedgerStoreSettings,
+    "tier": TierConfig,
     "policies": Effective,
     "policies.failure": FailurePolicy,
     "logs": LogSettings,
@@ -157,7 +167,9 @@ def _keys() -> dict[str, Key]:
         for field in msgspec.structs.fields(struct):
             path = f"{section}.{field.name}"
             if path not in _NOT_HERE:
-                found[path] = Key(path, field.type, field.default, texts.get(field.name, ""))
+                factory = field.default_factory
+                default = field.default if factory is msgspec.NODEFAULT else factory()
+                found[path] = Key(path, field.type, default, texts.get(field.name, ""))
     return found
 
 
@@ -285,17 +297,43 @@ def _convert(key: Key, given: object) -> object:
     if isinstance(_kind(key), types.IntType) and isinstance(given, str):
         number = parse_quantity(given, units_of(key.path))
         value = "" if number is None else number
+    elif isinstance(_kind(key), types.DictType) and isinstance(given, str):
+        value = _pairs(given)
     try:
         converted: Any = msgspec.convert(value, key.type, strict=not isinstance(value, str))
         if key.path.startswith("policies.") and "failure" not in key.path:
             Policies(**{key.path.rpartition(".")[2]: converted}).check()
     except msgspec.ValidationError:
-        shown = repr(given)
+        shown = repr(without_secrets(given))
         shown = shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX] + "…"
         raise ValueError(f"{key.path} is {shown}; it must be {_allowed(key)}") from None
     except DanubiusError as error:
         raise ValueError(f"policies.{error.message}") from None
     return converted
+
+
+def _pairs(text: str) -> dict[str, str] | None:
+    """`a=b,c=d`; None if it is not that."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(name.strip() and sign for name, sign, _ in pairs):
+        return None
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def without_secrets(value: object) -> object:
+    """A value as it may be shown: of options, those whose names say that they are secret are masked."""
+    if not isinstance(value, dict):
+        return value
+    options = cast("dict[str, object]", value)
+    return {name: "***" if _SECRET.search(name) else each for name, each in options.items()}
+
+
+def as_text(value: Any) -> Any:  # Any: whatever a setting may be
+    """A value for a line of its own: options as text that could be given, without what is secret."""
+    if not isinstance(value, dict):
+        return value
+    options = cast("dict[str, str]", without_secrets(cast("object", value)))
+    return ",".join(f"{name}={each}" for name, each in options.items())
 
 
 def _kind(key: Key) -> types.Type:
@@ -317,15 +355,19 @@ def _allowed(key: Key) -> str:
             return "one of " + ", ".join(str(word) for word in words)
         case types.EnumType(cls=cls):
             return "one of " + ", ".join(str(word.value) for word in cls)
-        case types.FloatType():
-            return "a number"
         case types.IntType(ge=least, le=most):
             bounds = f" of at least {least}" if least is not None else ""
             if most is not None:
                 bounds = f" from {least or 0} to {most}"
             return f"a whole number{bounds}{_unit_hint(key)}"
         case _:
-            return "text that is not empty"
+            return _OTHERWISE.get(type(kind), "text that is not empty")
+
+
+_OTHERWISE: Final[dict[type, str]] = {
+    types.FloatType: "a number",
+    types.DictType: 'a table of texts, or text such as "endpoint=http://127.0.0.1:9000,region=eu-1"',
+}
 
 
 def _unit_hint(key: Key) -> str:
@@ -361,12 +403,15 @@ def _build(values: Mapping[str, Any], origins: Mapping[str, str], problems: list
         BrokerConfig(**_section(values, "broker"), policies=Policies(**policies)),
         JournalConfig(**_section(values, "journal")),
         LedgerConfig(**_section(values, "ledgers")),
+        LedgerStoreSettings(**_section(values, "ledger_store")),
+        TierConfig(**_section(values, "tier")),
         LogSettings(**_section(values, "logs")),
     )
     for section, check in (
         ("policies", functools.partial(_check_policies, settings.broker.policies)),
         ("journal", settings.journal.check),
         ("ledgers", settings.ledgers.check),
+        ("ledger_store", settings.ledger_store.check),
     ):
         try:
             check()
@@ -424,6 +469,10 @@ def render(loaded: Loaded) -> str:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        shown = cast("dict[str, str]", without_secrets(cast("object", value)))
+        pairs = ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in shown.items())
+        return f"{{{pairs}}}"
     if isinstance(value, str):
         return json.dumps(str(value), ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else repr(value)

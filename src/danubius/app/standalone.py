@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.app.grpc_ports import open_grpc
 from danubius.app.journal_probe import JournalProbe
+from danubius.app.ledger_stores import open_ledger_store
 from danubius.app.loop_lag import LoopLag
 from danubius.app.metrics import Metrics
 from danubius.app.options import dialable
 from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.app.reload import Reload
+from danubius.app.tiering import open_tier
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
@@ -27,7 +29,6 @@ from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
 from danubius.edge.rest.desk import Desk
 from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
-from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
@@ -119,14 +120,22 @@ class Standalone:
 
         self._journal = Journal(self._journal_config, self._files, directory.journal)
         open_files_max = min(LEDGER_FILES_MAX, raise_open_files_limit() // 2)
-        store = LocalLedgerStore(self._files, directory.ledgers, open_files_max=open_files_max)
-        self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock)
+        store = await asyncio.to_thread(
+            open_ledger_store, self._options.ledger_store, directory, self._files, open_files_max
+        )
+        tier = open_tier(self._options.tier, self._ledger_config, directory, store, post)
+        if tier is None:
+            self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock)
+        else:
+            self._ledgers = LedgerStorage(
+                self._ledger_config, tier.store, post, self._clock, cold=tier.store
+            )
         self._running.callback(self._ledgers.close)
         snapshots = SnapshotStore(self._files, directory.snapshots)
         self.broker = Broker(
             self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
         )
-        self._node = Node(self.broker)
+        self._node = Node(self.broker, tier)
         if self._configured is not None:
             self._node.about.settings = self.reload = Reload(self.broker, self._configured)
         self._ledgers.on_relieved = self.broker.pressure.relieve
@@ -139,6 +148,8 @@ class Standalone:
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
+        self._node.start_offloading(self._checkpointer)
+        self._running.callback(self._node.stop_offloading)
         probe = JournalProbe(self.broker)
         probe.start()
         self._running.callback(probe.stop)
@@ -192,7 +203,15 @@ class Standalone:
             "topics": len(self.broker.topics),
             "connections": len(self.edge.connections),
             **(self._grpc.facts() if self._grpc is not None else {}),
+            **self._tier_facts(),
         }
+
+    def _tier_facts(self) -> dict[str, object]:
+        """A broker without its cold storage serves what it can: that is a fact, and no reason to send clients away."""
+        offloading = self._node.offloading
+        if offloading is None:
+            return {}
+        return {"tier": offloading.url, "tier_problem": offloading.problem}
 
     async def stop(self) -> None:
         """Send everyone away, write down what is known, let go of the directory."""

@@ -13,6 +13,7 @@ from danubius.broker import (
     namespaces,
     positions,
     redriving,
+    storage_administration,
     topics,
     transaction_list,
 )
@@ -34,6 +35,7 @@ ADMIN: Final[Mapping[type, Action]] = {
     **positions.ADMIN,
     **redriving.ADMIN,
     **namespaces.ADMIN,
+    **storage_administration.ADMIN,
     **topics.ADMIN,
     **transaction_list.ADMIN,
 }

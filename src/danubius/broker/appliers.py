@@ -13,6 +13,7 @@ from danubius.broker import (
     recovery_producers,
     recovery_stages,
     recovery_subscriptions,
+    recovery_tier,
     recovery_topics,
 )
 
@@ -27,6 +28,7 @@ APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
     **recovery_subscriptions.APPLIERS,
     **recovery_producers.APPLIERS,
     **recovery_stages.APPLIERS,
+    **recovery_tier.APPLIERS,
 }
 
 

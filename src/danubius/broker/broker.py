@@ -95,7 +95,8 @@ class Broker:
         self.ledgers = ledgers
         self.epoch = epoch
         self.next_id = self._next_consumer_id = 1
-        self.committed_position = 0
+        # How far the journal is committed, and how far it was when the broker was started.
+        self.committed_position = self.recovered_position = 0
         self.journal_failure: DanubiusError | None = None
         """Why the last append failed; None as soon as one succeeds."""
         self.topics: dict[TopicName, Topic] = {}

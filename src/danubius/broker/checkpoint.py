@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker.capture import Capture
+from danubius.broker.events import BARRIER
 from danubius.broker.slices import in_slices
 from danubius.broker.snapshot import encode_snapshot
 from danubius.errors import DanubiusError, ShuttingDown, StorageFailed
@@ -77,6 +78,26 @@ class Checkpointer:
     def age_s(self) -> float:
         """Since the last one, or the start."""
         return max(0, self._broker.clock.monotonic_ns() - self._last_ns) / 1e9
+
+    @property
+    def trimmed_position(self) -> int:
+        """That of the oldest snapshot which is kept, as far as this process has made any."""
+        return self._trimmed_position
+
+    def hasten(self) -> None:
+        """Make one soon, at a position behind all that was journaled until here, unless one is under way."""
+        if self._is_running or self._is_stopped or self._ticks < self._retry_tick:
+            return
+        # The fact moves the position: two snapshots of the same one would be one.
+        self._broker.journal_event(0, BARRIER, self._run_if_idle, _ignore)
+
+    def _run_if_idle(self) -> None:
+        # Not in the middle of a commit, whose position is not known yet.
+        self._broker.loop.call_soon(self._run_now)
+
+    def _run_now(self) -> None:
+        if not self._is_running and not self._is_stopped:
+            self.run(_ignore)
 
     def start(self, recovered_position: int) -> None:
         """Begin ticking; `recovered_position` is that of the snapshot the broker started from."""

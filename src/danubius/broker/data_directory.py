@@ -5,6 +5,7 @@ lock             held by the running broker
 journal/         see docs/internals/journal.md
 snapshots/       the broker's state, the last two
 ledgers/         see docs/internals/ledger.md
+ledger-store.json   where ledgers are kept, if not there (app/ledger_stores.py)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from danubius.runtime.files import Files, HeldLock
 
 FORMAT_VERSION: Final = 4
-"""Written by every start; all from 1 on are read.
+"""Written by every start, unless there is a higher one; all from 1 on are read.
 
 1   as of the first version
 2   the journal may hold atomic records (kind 3) and facts from tag 9 on, snapshots and facts more fields, batches the
@@ -31,16 +32,21 @@ FORMAT_VERSION: Final = 4
 4   the states of topics in a snapshot may be ahead of it, and there are facts from tag 20 on: a version that knows
     only 3 would apply records twice, and not know what is staged
 """
+TIERED_VERSION: Final = 5
+"""Written once ledgers lie elsewhere, in an object store or wherever ledger-store.json says: a version that knows
+only 4 would take them for lost."""
 _FILE_BYTES: Final = 512
 """danubius.json is padded with spaces to one sector, which a disk writes whole or not at all."""
 
 
-class Identity(msgspec.Struct, frozen=True):
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What `danubius.json` says."""
 
     format: int
     broker_id: str
     epoch: int
+    store_id: str = ""
+    """Under which its objects are kept; empty: it was never used with an object store."""
 
 
 class DataDirectory:
@@ -50,6 +56,7 @@ class DataDirectory:
         self.path = path
         self._files = files
         self._lock = lock
+        self._identity = identity
         self.broker_id = identity.broker_id
         self.epoch = Epoch(identity.epoch)
 
@@ -65,6 +72,19 @@ class DataDirectory:
             lock.release()
             raise
         return cls(path, files, lock, identity)
+
+    def use_tier(self, new_store_id: str) -> str:
+        """Under which name its objects are kept in any object store: the same for as long as the directory exists."""
+        if not self._identity.store_id:
+            self._identity = msgspec.structs.replace(self._identity, store_id=new_store_id)
+            self.raise_format()
+        return self._identity.store_id
+
+    def raise_format(self) -> None:
+        """From here on ledgers may lie elsewhere, which older versions must not take for lost."""
+        version = max(self._identity.format, TIERED_VERSION)
+        self._identity = msgspec.structs.replace(self._identity, format=version)
+        _write_identity(self.path / "danubius.json", self._files, self._identity)
 
     @property
     def journal(self) -> Path:
@@ -111,9 +131,10 @@ def _next_identity(path: Path, files: Files, new_broker_id: str) -> Identity:
         known = msgspec.json.decode(files.read_bytes(file), type=Identity)
     except msgspec.MsgspecError as error:
         raise DataDirectoryDamaged(f"{file} is damaged: {error}") from error
-    if known.format > FORMAT_VERSION:
+    if known.format > TIERED_VERSION:
         raise DataDirectoryTooNew(
-            f"{path} has format {known.format}, this version of Danubius reads up to {FORMAT_VERSION}; "
+            f"{path} has format {known.format}, this version of Danubius reads up to {TIERED_VERSION}; "
             "start a newer version on it, or choose another --data-dir"
         )
-    return Identity(FORMAT_VERSION, known.broker_id, known.epoch + 1)
+    version = max(known.format, FORMAT_VERSION)
+    return Identity(version, known.broker_id, known.epoch + 1, known.store_id)

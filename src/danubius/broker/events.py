@@ -214,6 +214,25 @@ class BatchAdvanced(Fact, frozen=True, gc=False, tag=23):
     is_done: bool
 
 
+class LedgerOffloaded(Fact, frozen=True, gc=False, tag=24):
+    """A sealed ledger has a verified copy in the object store."""
+
+    topic_id: int
+    ledger_id: int
+    epoch: int
+    name: str
+    object_bytes: int
+    data_crc: int
+    index_rows: int
+
+
+class LedgersReclaimed(Fact, frozen=True, gc=False, tag=25):
+    """These ledgers are read from their objects from here on; their files may go."""
+
+    topic_id: int
+    ledger_ids: list[int]
+
+
 Event = (
     TopicCreated
     | TopicRemoved
@@ -238,6 +257,8 @@ Event = (
     | StagesDropped
     | BatchDecided
     | BatchAdvanced
+    | LedgerOffloaded
+    | LedgersReclaimed
 )
 
 BARRIER: Final = RangesAcked(0, 0, [])

@@ -12,6 +12,7 @@ from danubius.broker.atomic import Atomic
 from danubius.broker.dead_letters import DeadLetters
 from danubius.broker.delaying import Delays
 from danubius.broker.expiry_sweep import ExpirySweep
+from danubius.broker.offloading import Offloading
 from danubius.broker.quota import Quotas
 from danubius.broker.rates import Rates
 from danubius.broker.recovery_topics import adopt_namespaces
@@ -21,18 +22,21 @@ from danubius.broker.transactions import Transactions
 
 if TYPE_CHECKING:
     from danubius.broker.broker import Broker
+    from danubius.broker.offloading import Checkpoints, Tier
 
 
 class Node:
     """What a session reaches. Every part exists before recovery, and begins to act with `start`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, tier: Tier | None = None) -> None:
         self.broker = broker
         self.about = About()
         self.atomic = Atomic(broker)
         self.dead_letters = DeadLetters(broker, self.atomic)
         self.delays = Delays(broker, self.atomic)
         self.retention = TopicRetention(broker, self.atomic)
+        self.offloading = None if tier is None else Offloading(broker, tier)
+        """None: the broker has no object store."""
         self.expiry = ExpirySweep(broker, self.atomic)
         self.quotas = Quotas(broker, self.atomic)
         self.rates = Rates(broker)
@@ -52,3 +56,13 @@ class Node:
         self.rates.start()
         self.retention.start()
         self.staging.start()
+
+    def start_offloading(self, checkpoints: Checkpoints) -> None:
+        """There are checkpoints now, which say which ledgers nothing can change any more."""
+        if self.offloading is not None:
+            self.offloading.checkpoints = checkpoints
+            self.offloading.start()
+
+    def stop_offloading(self) -> None:
+        if self.offloading is not None:
+            self.offloading.close()

@@ -18,6 +18,8 @@ from danubius.model.limits import KIB, MIB
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from danubius.errors import DanubiusError
+
 LARGE_BYTES: Final = 16 * KIB
 """A batch below this size costs others nothing to speak of, and its connection is not held back for them."""
 SHARE_BYTES: Final = MIB
@@ -82,9 +84,13 @@ class PublishPressure:
         """Who published last."""
         self._together_ns = -TOGETHER_NS
         """When somebody else published than before."""
+        self.refusal: DanubiusError | None = None
+        """Why nothing may be published at all for now."""
 
     def check(self) -> None:
         """Refuse to publish while ledgers cannot be written and the cache is full of unwritten batches."""
+        if self.refusal is not None:
+            raise self.refusal
         if self._ledgers.is_congested and self._ledgers.failure is not None:
             raise self._ledgers.failure
 

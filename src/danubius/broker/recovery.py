@@ -55,6 +55,7 @@ class Recovery:
         if stored is not None:
             position, snapshot = stored[0], _decode(stored[1])
         broker = self._broker
+        broker.ledgers.position = lambda: broker.committed_position
         broker.ledgers.recover_files({t.topic_id: t.ledgers for t in snapshot.topics})
         broker.ledgers.start()
         broker.next_id = snapshot.next_id
@@ -63,6 +64,7 @@ class Recovery:
         for state in snapshot.topics:
             self._restore(state)
         await self._replay(position)
+        broker.recovered_position = broker.committed_position
         log.info(
             "recovered",
             extra={

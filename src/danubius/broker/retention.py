@@ -138,7 +138,12 @@ def _plan(topic: Topic, ledger: ManagedLedger, now_ms: int) -> int:
     """Where the topic would start without what its policies let go of."""
     policies = topic.policies
     if not policies.delete_after_ack:
-        bounds = (policies.retention_bytes, policies.quota_bytes)
+        bounds = (
+            policies.retention_bytes,
+            policies.quota_bytes,
+            policies.offload_bytes,
+            policies.local_bytes,
+        )
         ledger.limit_ledgers(min((bound for bound in bounds if bound > 0), default=BYTES_MAX))
         if ledger.is_young(now_ms):
             return ledger.start_offset  # as most of ten thousand topics are

@@ -161,9 +161,9 @@ def failure_in_words(failure: FailurePolicy) -> str:
 def _policy_in_words(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return str(figure_in_words(name, value))
-    if value == FOREVER and name.startswith("retention"):
-        return "without limit"
-    if value == 0 and not name.startswith(("retention", "auto")):
+    if value == FOREVER and name.startswith(("retention", "local", "offload")):
+        return "never" if name.startswith("offload") else "without limit"
+    if value == 0 and not name.startswith(("retention", "auto", "offload", "local")):
         return "none"
     if name.endswith("_ms"):
         return duration(value)

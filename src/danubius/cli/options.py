@@ -158,6 +158,16 @@ def age(value: str | int) -> int:
     return -1 if value == "forever" else milliseconds(value)
 
 
+def age_or_never(value: str | int) -> int:
+    """As `milliseconds`; `never` is -1."""
+    return -1 if value == "never" else milliseconds(value)
+
+
+def size_or_never(value: str | int) -> int:
+    """As `byte_count`; `never` is -1."""
+    return -1 if value == "never" else byte_count(value)
+
+
 def size_or_all(value: str | int) -> int:
     """As `byte_count`; `all` is -1."""
     return -1 if value == "all" else byte_count(value)

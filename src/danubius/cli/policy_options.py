@@ -10,11 +10,13 @@ import msgspec
 from danubius.cli.options import (
     F,
     age,
+    age_or_never,
     byte_count,
     count_or_none,
     milliseconds,
     redeliveries,
     size_or_all,
+    size_or_never,
     size_or_none,
     topic_name,
 )
@@ -67,6 +69,14 @@ _COMMON: Final = (
     _Option("--quota", "quota_bytes", size_or_none, "SIZE", "Bytes that may be stored: 50GiB, none."),
     _Option("--quota-action", "quota_action", click.Choice([str(each) for each in QuotaAction]), "",
             "What happens to a publish that finds the quota used up."),
+    _Option("--offload-age", "offload_age_ms", age_or_never, "AGE",
+            "Move ledgers to cold storage this long after their last message: 1h, 0, never."),
+    _Option("--offload-bytes", "offload_bytes", size_or_never, "SIZE",
+            "Move the oldest to cold storage when more than this is on disk alone: 10GiB, 0, never."),
+    _Option("--local-age", "local_age_ms", age, "AGE",
+            "Keep what is in cold storage on disk too for this long: 1d, 0, forever."),
+    _Option("--local-bytes", "local_bytes", size_or_all, "SIZE",
+            "Keep this much of what is in cold storage on disk too: 10GiB, 0, all."),
 )  # fmt: skip
 _NAMESPACE: Final = (
     _Option("--auto-create/--no-auto-create", "auto_create", bool, "",

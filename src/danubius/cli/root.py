@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _MODULES: Final = {
     "standalone": "danubius.cli.standalone",
     "broker": "danubius.cli.standalone",
+    "storage-server": "danubius.cli.storage_server",
     "produce": "danubius.cli.produce",
     "consume": "danubius.cli.consume",
     "topics": "danubius.cli.topics",
@@ -28,6 +29,7 @@ _MODULES: Final = {
     "producers": "danubius.cli.producers",
     "consumers": "danubius.cli.consumers",
     "transactions": "danubius.cli.transactions",
+    "storage": "danubius.cli.storage",
     "brokers": "danubius.cli.brokers",
     "bench": "danubius.cli.bench.command",
     "demo": "danubius.cli.demo",
@@ -48,7 +50,7 @@ class Commands(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
-        command: object = getattr(import_module(module), cmd_name)
+        command: object = getattr(import_module(module), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 from click.core import ParameterSource
@@ -29,6 +29,12 @@ _PATHS: Final = {
     "grpc_port": "server.grpc_port",
     "admin_port": "server.admin_port",
     "cache_bytes": "ledgers.cache_bytes",
+    "ledger_store": "ledger_store.kind",
+    "ledger_store_url": "ledger_store.url",
+    "ledger_store_option": "ledger_store.options",
+    "tier_url": "tier.url",
+    "tier_option": "tier.options",
+    "tier_local_bytes_max": "tier.local_bytes_max",
     "log_level": "logs.level",
     "log_format": "logs.format",
 }
@@ -89,6 +95,31 @@ Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environ
 @click.option(
     "--cache-bytes", type=byte_count, default="128MiB", show_default=True, metavar="SIZE",
     help="Memory for the newest messages of all topics together.",
+)  # fmt: skip
+@click.option(
+    "--ledger-store", type=click.Choice(["local", "remote", "object"]), default="local",
+    show_default=True,
+    help="Where ledgers are kept: in the data directory, on a storage server, or in an object store.",
+)  # fmt: skip
+@click.option(
+    "--ledger-store-url", metavar="URL",
+    help="Of the store: grpc://host:port, or s3://bucket/prefix and the like.",
+)  # fmt: skip
+@click.option(
+    "--ledger-store-option", type=name_and_value, multiple=True, metavar="KEY=VALUE",
+    help="An option of the object store; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--tier-url", metavar="URL",
+    help="Cold storage: s3://bucket/prefix, gcs://…, azblob://container/prefix, fs:///path, memory://name.",
+)  # fmt: skip
+@click.option(
+    "--tier-option", type=name_and_value, multiple=True, metavar="KEY=VALUE",
+    help="An option of cold storage, such as endpoint or region; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--tier-local-bytes-max", type=byte_count, metavar="SIZE",
+    help="Refuse to publish while ledgers take this much of the disk, until some were moved.",
 )  # fmt: skip
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
@@ -159,7 +190,7 @@ def _run(
             f"the broker needs {missing.name}: pip install 'danubius[broker]'"
         ) from missing
     flags: list[Given] = [
-        Given(path, str(value) if isinstance(value, Path) else value, f"--{name.replace('_', '-')}")
+        Given(path, _plain(value), f"--{name.replace('_', '-')}")
         for name, path in _PATHS.items()
         if (value := context.params.get(name)) is not None
         and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -174,3 +205,10 @@ def _run(
         click.echo(render(loaded), nl=False)
         return 0
     return run_settings(sources, loaded)
+
+
+def _plain(value: object) -> object:
+    """A flag's value as a file would have it."""
+    if isinstance(value, tuple):
+        return dict(cast("tuple[tuple[str, str], ...]", value))
+    return str(value) if isinstance(value, Path) else value

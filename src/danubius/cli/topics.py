@@ -29,6 +29,7 @@ from danubius.cli.policy_options import (
 )
 from danubius.cli.subscriptions import COLUMNS as SUBSCRIPTION_COLUMNS
 from danubius.cli.top import MEASURED_MAX, measure_each, run_top, top_options
+from danubius.cli.topic_ledgers import list_ledgers, offload_topic
 from danubius.model.policy import PARTITIONS_MAX, effective
 from danubius.model.topic import Dispatch, Durability, TopicSpec, retention_of
 
@@ -51,6 +52,8 @@ Examples:
   danubius topics create /default/clicks --partitions 8
   danubius topics update /default/orders --publish-rate 1000 --inherit retention-age
   danubius topics describe /default/orders --json
+  danubius topics ledgers /default/orders
+  danubius topics offload /default/orders
   danubius topics top
   danubius topics delete /default/orders
 """
@@ -58,6 +61,9 @@ Examples:
 def topics() -> None:
     """List, create, describe, update, delete and watch topics."""
 
+
+topics.add_command(list_ledgers)
+topics.add_command(offload_topic)
 
 _LIST: Final[dict[str, Callable[[admin_replies.TopicSummary], Cell]]] = {
     "TOPIC": lambda t: t.topic,

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         BrokerDescribed,
         DeadLetter,
         EventsListed,
+        LedgerChecked,
+        LedgerSummary,
         NamespaceDescribed,
         NamespaceSummary,
         Setting,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         SubscriptionDescribed,
         SubscriptionSummary,
         TopicDescribed,
+        TopicOffloading,
         TopicPosition,
         TopicRanges,
         TopicSummary,
@@ -342,6 +345,23 @@ class Administration:
         await self._tell(
             admin.DisconnectConsumer(topic, subscription, consumer), admin_replies.Done
         )
+
+    async def list_ledgers(self, topic: str, *, limit: int | None = None) -> list[LedgerSummary]:
+        """The ledgers of a topic, or of all its partitions, and where they lie."""
+        return await self._gather(
+            admin.ListLedgers(topic), admin_replies.LedgersListed, lambda page: page.ledgers, limit
+        )
+
+    async def offload_topic(
+        self, topic: str, until: Mapping[str, int] | None = None
+    ) -> TopicOffloading:
+        """Move what the topic holds to cold storage; with the `until` of the answer, ask how far that has come."""
+        request = admin.OffloadTopic(topic, dict(until or {}))
+        return await self._tell(request, admin_replies.TopicOffloading)
+
+    async def check_ledger(self, topic: str, ledger_id: int) -> LedgerChecked:
+        """Have the broker read a ledger wherever it lies, and prove its checksums."""
+        return await self._ask(admin.CheckLedger(topic, ledger_id), admin_replies.LedgerChecked)
 
     async def list_transactions(self, *, limit: int | None = None) -> list[TransactionSummary]:
         """Open transactions in order of their numbers."""

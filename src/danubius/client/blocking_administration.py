@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         BrokerDescribed,
         DeadLetter,
         EventsListed,
+        LedgerChecked,
+        LedgerSummary,
         NamespaceDescribed,
         NamespaceSummary,
         Setting,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         SubscriptionDescribed,
         SubscriptionSummary,
         TopicDescribed,
+        TopicOffloading,
         TopicPosition,
         TopicRanges,
         TopicSummary,
@@ -216,6 +219,18 @@ class BlockingAdministration:
     def disconnect_consumer(self, topic: str, subscription: str, consumer: str) -> None:
         """End a consumer; what it had not acknowledged goes to others."""
         self._loop.run(self._admin.disconnect_consumer(topic, subscription, consumer))
+
+    def list_ledgers(self, topic: str, *, limit: int | None = None) -> list[LedgerSummary]:
+        """The ledgers of a topic, or of all its partitions, and where they lie."""
+        return self._loop.run(self._admin.list_ledgers(topic, limit=limit))
+
+    def offload_topic(self, topic: str, until: Mapping[str, int] | None = None) -> TopicOffloading:
+        """Move what the topic holds to cold storage; with the `until` of the answer, ask how far that has come."""
+        return self._loop.run(self._admin.offload_topic(topic, until))
+
+    def check_ledger(self, topic: str, ledger_id: int) -> LedgerChecked:
+        """Have the broker read a ledger wherever it lies, and prove its checksums."""
+        return self._loop.run(self._admin.check_ledger(topic, ledger_id))
 
     def list_transactions(self, *, limit: int | None = None) -> list[TransactionSummary]:
         """Open transactions in order of their numbers."""

@@ -39,6 +39,8 @@ class LedgerConfig(msgspec.Struct, frozen=True):
     """Indexes of sealed ledgers in memory; others are read again when needed."""
     read_threads: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
     """Reads from disk at once."""
+    cold_read_threads: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Reads from the object store at once, of ledgers that are not on the disk any more."""
     reads_queued_max: Positive = 65_536
     """Reads waiting for a thread; more are refused with Overloaded."""
     retry_ms: Positive = 100

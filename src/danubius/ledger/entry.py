@@ -49,6 +49,39 @@ class LedgerMeta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The largest publish time in the ledger."""
     created_ms: int
     is_sealed: bool
+    object_name: str = ""
+    """Where its copy in the object store is; empty: there is none."""
+    object_bytes: int = 0
+    object_crc: int = 0
+    """The crc32c of the ledger's bytes, as they are in the object."""
+    is_local: bool = True
+    """Whether it is on the broker's own disk; if it is not, it is read from the object."""
+
+    @property
+    def is_cold(self) -> bool:
+        return not self.is_local
+
+
+class StoredObject(NamedTuple):
+    """A ledger's copy in the object store, verified when this was made."""
+
+    name: str
+    size: int
+    crc: int
+    """Of the ledger's bytes in it."""
+    index_rows: int
+
+
+class TierSizes(NamedTuple):
+    """How much of a topic lies where."""
+
+    local_bytes: int
+    cold_bytes: int
+    """In the object store alone."""
+    local_ledgers: int
+    cold_ledgers: int
+    stored_ledgers: int
+    """Those that have an object, on disk too or not."""
 
 
 class LedgerRef(NamedTuple):

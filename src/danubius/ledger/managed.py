@@ -1,4 +1,4 @@
-"""The log of one reliable topic: its ledgers on disk and its tail in memory, read as one stream.
+"""The log of one reliable topic: its ledgers in cold storage and on disk, its tail in memory, read as one stream.
 
 Invariants:
 - Offsets are contiguous: `append` takes only the entry that starts at `end_offset`.
@@ -6,60 +6,43 @@ Invariants:
 - The tail is the newest segments, contiguous up to `end_offset`; everything below it is written.
 - An object belongs to the loop; callbacks run there, synchronously if the tail has the answer.
 - There is no file before something is written, and a ledger of an earlier process is never written.
+- A ledger whose files are gone or going has a verified object, and is read from there.
 """
 
 from __future__ import annotations
 
 import functools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.core.damage import DamagedRange
-from danubius.ledger.core.retention import plan_drop
+from danubius.ledger.core.estimates import bytes_from, time_near
+from danubius.ledger.core.retention import SEAL_AGE_MIN_MS, plan_drop
 from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State, WriteJob
-from danubius.ledger.entry import Buffer, Chunk, LedgerRef
-from danubius.ledger.reader import find_time_in, find_time_on_disk, load_index, read_blocks
-from danubius.ledger.writer import DeleteJob, Job
+from danubius.ledger.entry import Buffer, Chunk, LedgerRef, TierSizes
+from danubius.ledger.reader import find_time_in
+from danubius.ledger.writer import DeleteJob
+from danubius.ledger.written import find_time_written, read_written
 from danubius.model.limits import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from danubius.ledger.config import LedgerConfig
-    from danubius.ledger.core.index import BlockIndex
+    from danubius.ledger.backing import Backing
     from danubius.ledger.core.segment import Segment
-    from danubius.ledger.entry import Entry, LedgerMeta
-    from danubius.ledger.index_cache import IndexCache
-    from danubius.ledger.read_pool import ReadPool
-    from danubius.ledger.store import LedgerStore
-    from danubius.ledger.tail_cache import TailCache
+    from danubius.ledger.entry import Entry, LedgerMeta, StoredObject
     from danubius.model.topic import Retention
 
     OnChunk = Callable[[Chunk | DanubiusError], None]
     OnOffset = Callable[[int | DanubiusError], None]
 
-SEAL_AGE_MIN_MS: Final = 60_000
-"""A short retention seals the open ledger not before this age: it would make a file a minute at most."""
 LEDGER_BYTES_MIN: Final = 1 * MIB
 """However little is to be kept, ledgers are not smaller: each is a file."""
 _base_of: Final = attrgetter("base_offset")
 _first_of: Final = attrgetter("first")
-
-
-class Backing(NamedTuple):
-    """What all topics of a broker share."""
-
-    config: LedgerConfig
-    store: LedgerStore
-    cache: TailCache
-    indexes: IndexCache
-    reads: ReadPool
-    sealed: list[Ledger]
-    """Sealed since the last good flush: their indexes are not stored yet, so they stay in memory."""
-    put: Callable[[Job], None]
-    """Gives a job to the storage thread."""
+_id_of: Final = attrgetter("ref.ledger_id")
 
 
 class ManagedLedger:
@@ -94,6 +77,8 @@ class ManagedLedger:
         self._open: Ledger | None = None
         self._tail: list[Segment] = []
         self._is_deleted = False
+        for ledger in self._ledgers:
+            self._place(ledger)
         self.ledger_bytes_max = backing.config.ledger_bytes_max
         """A ledger is sealed before it grows beyond this; less than configured where little is to be kept."""
 
@@ -170,7 +155,7 @@ class ManagedLedger:
     def _seal(self) -> None:
         ledger, self._open = self._open, None
         if ledger is not None:
-            ledger.seal()
+            ledger.seal(self._backing.position())
             self._backing.sealed.append(ledger)
             job = self._job_of(ledger)
             assert job is not None
@@ -207,7 +192,7 @@ class ManagedLedger:
             if problem is not None:
                 on_done(problem)
             else:
-                self._read_disk(first, bytes_max, on_done)
+                self._read_written(first, bytes_max, on_done)
 
     def _refusal(self, first: int) -> DanubiusError | None:
         if self._is_deleted:
@@ -232,46 +217,15 @@ class ManagedLedger:
             size += gathered.size
         return Chunk(base, end, buffers, size)
 
-    def _read_disk(self, first: int, bytes_max: int, on_done: OnChunk) -> None:
+    def _read_written(self, first: int, bytes_max: int, on_done: OnChunk) -> None:
         ledger = self._ledgers[bisect_right(self._ledgers, first, key=_base_of) - 1]
-        index = self._index_of(ledger)
-        if index is None:
-            self._load_index(
-                ledger, functools.partial(self.read, first, bytes_max, on_done), on_done
-            )
-            return
-        gap = index.gap_at(first)
-        if gap is not None:
-            end = gap[1] or ledger.end_offset
-            on_done(DamagedRange(ledger.ref, gap[0], end, "no sound batch was found there"))
-            return
-        work = functools.partial(
-            read_blocks, self._backing.store, ledger.ref, index.plan(first, bytes_max), first
-        )
-        self._backing.reads.submit(work, functools.partial(self._arrived, first, on_done))
+        again = functools.partial(self.read, first, bytes_max, on_done)
+        arrived = functools.partial(self._arrived, first, on_done)
+        read_written(self._backing, ledger, first, bytes_max, again, arrived)
 
     def _arrived(self, first: int, on_done: OnChunk, result: Chunk | DanubiusError) -> None:
         # What was deleted under the reader is gone, whether the read was quicker or found damage.
         on_done(self._refusal(first) or result)
-
-    def _index_of(self, ledger: Ledger) -> BlockIndex | None:
-        return ledger.index or self._backing.indexes.get(ledger.ref)
-
-    def _load_index(
-        self, ledger: Ledger, go_on: Callable[[], None], on_failed: Callable[[DanubiusError], None]
-    ) -> None:
-        def loaded(result: BlockIndex | DanubiusError) -> None:
-            if isinstance(result, DanubiusError):
-                on_failed(result)
-                return
-            self._backing.indexes.put(ledger.ref, result)
-            go_on()
-
-        backing = self._backing
-        work = functools.partial(
-            load_index, backing.store, ledger.ref, ledger.meta, backing.config.block_bytes
-        )
-        backing.reads.submit(work, loaded)
 
     # ------------------------------------------------------------ finding a time
 
@@ -291,7 +245,9 @@ class ManagedLedger:
             unwritten = self._unwritten_from(ledger, floor)
             written_end = unwritten[0].first if unwritten else ledger.end_offset
             if floor < written_end:
-                self._find_time_on_disk(ledger, written_end, time_us, floor, on_done)
+                again = functools.partial(self._find_time, time_us, floor, on_done)
+                found = functools.partial(self._found_time, time_us, written_end, on_done)
+                find_time_written(self._backing, ledger, time_us, floor, again, found)
             else:
                 self._find_time_in_tail(ledger, unwritten, time_us, floor, on_done)
             return
@@ -305,24 +261,6 @@ class ManagedLedger:
             and segment.state is not State.WRITTEN
             and segment.end > floor
         ]
-
-    def _find_time_on_disk(
-        self, ledger: Ledger, written_end: int, time_us: int, floor: int, on_done: OnOffset
-    ) -> None:
-        index = self._index_of(ledger)
-        if index is None:
-            self._load_index(
-                ledger, functools.partial(self._find_time, time_us, floor, on_done), on_done
-            )
-            return
-        number = max(index.find_time(time_us), index.find(floor))
-        rows = index.rows_from(number)
-        work = functools.partial(
-            find_time_on_disk, self._backing.store, ledger.ref, rows, time_us, floor
-        )
-        self._backing.reads.submit(
-            work, functools.partial(self._found_time, time_us, written_end, on_done)
-        )
 
     def _find_time_in_tail(
         self, ledger: Ledger, unwritten: list[Segment], time_us: int, floor: int, on_done: OnOffset
@@ -352,33 +290,73 @@ class ManagedLedger:
 
     def time_near(self, offset: int) -> int:
         """About when the message at an offset was published, in microseconds since 1970; reads nothing."""
-        tail = self._tail
-        if tail and tail[0].first <= offset < self._end:
-            at = bisect_right(tail, offset, key=_first_of) - 1
-            before_us = tail[at - 1].last_time_us if at else tail[at].ledger.first_time_us
-            first, end, last_us = tail[at].first, tail[at].end, tail[at].last_time_us
-        elif self._ledgers and offset < self._end:
-            at = max(0, bisect_right(self._ledgers, offset, key=_base_of) - 1)
-            ledger = self._ledgers[at]
-            before_us, last_us = ledger.first_time_us, ledger.last_time_us
-            first, end = ledger.base_offset, ledger.end_offset
-        else:
-            return self._ledgers[-1].last_time_us if self._ledgers else 0
-        before_us = min(before_us, last_us)
-        passed = max(0, offset - first)
-        return before_us + (last_us - before_us) * passed // max(1, end - first - 1)
+        return time_near(self._ledgers, self._tail, offset, self._end)
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes are stored from an offset on; those of a ledger count as if spread evenly."""
-        size = 0
-        for ledger in reversed(self._ledgers):
-            messages = ledger.end_offset - ledger.base_offset
-            if ledger.base_offset >= offset or not messages:
-                size += ledger.data_bytes
-                continue
-            size += ledger.data_bytes * max(0, ledger.end_offset - offset) // messages
-            break
-        return size
+        return bytes_from(self._ledgers, offset)
+
+    # ------------------------------------------------------------ cold storage
+
+    def warm_ledgers(self) -> list[tuple[LedgerMeta, int]]:
+        """From the first that is on disk on, with how far the journal was committed when each was sealed."""
+        start = next((at for at, one in enumerate(self._ledgers) if one.is_local), None)
+        warm = [] if start is None else self._ledgers[start:]
+        return [(ledger.meta, ledger.sealed_position) for ledger in warm]
+
+    def has_ledger(self, ledger_id: int, epoch: int) -> bool:
+        ledger = self._ledger_or_none(ledger_id)
+        return ledger is not None and ledger.epoch == epoch
+
+    def sizes(self) -> TierSizes:
+        """How much lies where."""
+        local = cold = stored = ledgers = 0
+        for ledger in self._ledgers:
+            if ledger.is_local:
+                local += ledger.data_bytes
+            else:
+                cold += ledger.data_bytes
+                ledgers += 1
+            if ledger.object_name:
+                stored += 1
+        return TierSizes(local, cold, len(self._ledgers) - ledgers, ledgers, stored)
+
+    def offloaded(self, ledger_id: int, epoch: int, stored: StoredObject) -> None:
+        """A ledger has a verified object, which is durable knowledge. One that is gone by now is passed over."""
+        ledger = self._ledger_or_none(ledger_id)
+        if ledger is not None and ledger.epoch == epoch and ledger.is_sealed:
+            ledger.store(stored)
+            self._place(ledger)
+
+    def reclaim(self, ledger_ids: Sequence[int]) -> None:
+        """These are read from their objects from now on, which is durable; their files go."""
+        gone: list[LedgerRef] = []
+        for ledger_id in ledger_ids:
+            ledger = self._ledger_or_none(ledger_id)
+            if ledger is not None and ledger.is_local and ledger.object_name:
+                ledger.is_local = False
+                self._place(ledger)
+                gone.append(ledger.ref)
+        if gone:
+            self._backing.put(DeleteJob(gone, None))
+
+    def object_lost(self, ledger_id: int) -> None:
+        """A ledger that is still on disk has no object after all: as if it had never been stored."""
+        ledger = self._ledger_or_none(ledger_id)
+        if ledger is not None and ledger.is_local:
+            ledger.object_name, ledger.object_bytes, ledger.object_crc = "", 0, 0
+            if self._backing.cold is not None:
+                self._backing.cold.forget(ledger.ref)
+
+    def _ledger_or_none(self, ledger_id: int) -> Ledger | None:
+        at = bisect_left(self._ledgers, ledger_id, key=_id_of)
+        if at < len(self._ledgers) and self._ledgers[at].ref.ledger_id == ledger_id:
+            return self._ledgers[at]
+        return None
+
+    def _place(self, ledger: Ledger) -> None:
+        if self._backing.cold is not None and ledger.object_name:
+            self._backing.cold.place(ledger.ref, ledger.meta)
 
     # ------------------------------------------------------------ letting go
 
@@ -439,8 +417,7 @@ class ManagedLedger:
         dropped = ledgers[:count]
         del ledgers[:count]
         self._drop_segments(ledgers[0].base_offset if ledgers else self._end)
-        for ledger in dropped:
-            self._backing.indexes.drop(ledger.ref)
+        self._release(dropped)
         self._backing.put(DeleteJob([ledger.ref for ledger in dropped], None))
 
     def trim(self, floor: int, retention: Retention, now_ms: int) -> int:
@@ -464,13 +441,19 @@ class ManagedLedger:
         unhanded = sum(segment.cost for segment in self._open.unwritten) if self._open else 0
         self._backing.cache.forget(self, unhanded)
         self._drop_segments(self._end)
-        for ledger in self._ledgers:
-            self._backing.indexes.drop(ledger.ref)
+        self._release(self._ledgers)
         refs = [ledger.ref for ledger in self._ledgers]
         self._ledgers = []
         self._open = None
         self._start = self._end
         self._backing.put(DeleteJob(refs, self._topic_id))
+
+    def _release(self, dropped: Iterable[Ledger]) -> None:
+        backing = self._backing
+        for ledger in dropped:
+            backing.indexes.drop(ledger.ref)
+            if backing.cold is not None and ledger.object_name:
+                backing.cold.release(ledger.ref, ledger.meta)
 
     def _drop_segments(self, below: int) -> None:
         count = 0

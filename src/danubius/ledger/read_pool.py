@@ -30,13 +30,15 @@ class _Read(NamedTuple):
 class ReadPool:
     """Runs blocking reads off the loop."""
 
-    def __init__(self, threads: int, queued_max: int, post: Post, spawn: Spawn = Worker) -> None:
+    def __init__(
+        self, threads: int, queued_max: int, post: Post, spawn: Spawn = Worker, name: str = "read"
+    ) -> None:
         self._post = post
         self._queued_max = queued_max
         self._busy = [0] * threads
         self._is_open = False
         self._workers = [
-            spawn(f"danubius-read-{number}", self._handle, on_crash=self._on_crash)
+            spawn(f"danubius-{name}-{number}", self._handle, on_crash=self._on_crash)
             for number in range(threads)
         ]
 
@@ -61,7 +63,7 @@ class ReadPool:
         if sum(self._busy) >= self._queued_max:
             on_done(
                 Overloaded(
-                    f"{self._queued_max} reads from disk are waiting already; try again later"
+                    f"{self._queued_max} reads of stored messages are waiting already; try again later"
                 )
             )
             return

@@ -28,6 +28,7 @@ from danubius.ledger.core.format import (
 )
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import Buffer, Chunk
+from danubius.ledger.store import RereadableStore
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
 from danubius.record.checksum import crc32c
 from danubius.record.header import HEADER_BYTES, read_header
@@ -56,21 +57,48 @@ def read_blocks(
     """
     position = rows[0].position
     data = store.read(ref, position, rows[-1].position + rows[-1].size - position)
-    view = memoryview(data)
-    sound = 0
-    for row in rows:
-        start = row.position - position
-        # The checksum takes bytes as they are; a block cut out of a larger read is copied for it.
-        if crc32c(data if len(rows) == 1 else data[start : start + row.size]) != row.crc:
-            break
-        sound += 1
+    sound = _count_sound(data, rows)
     if sound == 0:
-        return _read_damaged(ref, rows[0], data[: rows[0].size], first)
+        rows = rows[:1]
+        data = _reread(store, ref, rows[0], data[: rows[0].size])
+        sound = _count_sound(data, rows)
+    if sound == 0:
+        return _read_damaged(ref, rows[0], data, first)
+    view = memoryview(data)
     stop = rows[sound - 1].position + rows[sound - 1].size - position
     end = rows[sound - 1].end_offset
     start = seek_batch(data, 0, first) if first > rows[0].base_offset else 0
     base = rows[0].base_offset if start == 0 else read_header(data, start).base_offset
     return Chunk(base, end, [view[start:stop]], stop - start)
+
+
+def _count_sound(data: bytes, rows: Sequence[BlockRow]) -> int:
+    """How many blocks from the first on pass their checksums."""
+    position = rows[0].position
+    for number, row in enumerate(rows):
+        start = row.position - position
+        # The checksum takes bytes as they are; a block cut out of a larger read is copied for it.
+        if crc32c(data if len(rows) == 1 else data[start : start + row.size]) != row.crc:
+            return number
+    return len(rows)
+
+
+def _reread(store: LedgerStore, ref: LedgerRef, row: BlockRow, data: bytes) -> bytes:
+    """A block once more, if there is another way to it; otherwise what is known of it."""
+    if not isinstance(store, RereadableStore):
+        return data
+    again = store.reread(ref, row.position, row.size)
+    is_sound = crc32c(again) == row.crc
+    log.warning(
+        "a block failed its checksum and was read again",
+        extra={
+            "topic_id": ref.topic_id,
+            "ledger_id": ref.ledger_id,
+            "first_offset": row.base_offset,
+            "outcome": "sound" if is_sound else "damaged",
+        },
+    )
+    return again if is_sound or len(again) > len(data) else data
 
 
 def _read_damaged(ref: LedgerRef, row: BlockRow, data: bytes, first: int) -> Chunk | DamagedRange:
@@ -122,6 +150,8 @@ def find_time_on_disk(
     for row in rows:
         data = store.read(ref, row.position, row.size)
         if crc32c(data) != row.crc:
+            data = _reread(store, ref, row, data)
+        if crc32c(data) != row.crc:
             return DamagedRange(
                 ref, row.base_offset, row.end_offset, "the block fails its checksum"
             )
@@ -139,6 +169,9 @@ def load_index(
 ) -> BlockIndex:
     """The index of a sealed ledger, from its file; from its first bad or missing row on, from the ledger itself."""
     stored = store.read_index(ref, 0, meta.index_entries)
+    if isinstance(store, RereadableStore) and not _is_intact(stored, meta):
+        store.forget_cached(ref)
+        stored = store.read_index(ref, 0, meta.index_entries)
     try:
         return parse_index(stored, meta)
     except LedgerDamaged as error:
@@ -154,6 +187,14 @@ def load_index(
                 },
             )
         return rebuild_index(store, ref, meta, block_bytes, kept)
+
+
+def _is_intact(stored: bytes, meta: LedgerMeta) -> bool:
+    try:
+        parse_index(stored, meta)
+    except LedgerDamaged:
+        return False
+    return True
 
 
 def _is_mere_lag(
@@ -182,6 +223,24 @@ def _sound_prefix(data: bytes, meta: LedgerMeta) -> list[BlockRow]:
             break
         rows.append(row)
     return rows
+
+
+def check_ledger(store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int) -> None:
+    """Read a whole ledger and prove every block. Raises LedgerDamaged for the first that fails."""
+    index = load_index(store, ref, meta, block_bytes)
+    offset = meta.base_offset
+    for row in index.rows_from(0):
+        if row.base_offset != offset:
+            break
+        data = store.read(ref, row.position, row.size)
+        if crc32c(data) != row.crc:
+            reason = "the block fails its checksum"
+            raise DamagedRange(ref, row.base_offset, row.end_offset, reason)
+        offset = row.end_offset
+    if offset < meta.end_offset:
+        gap = index.gap_at(offset)
+        end = gap[1] if gap is not None and gap[1] is not None else meta.end_offset
+        raise DamagedRange(ref, offset, end, "no sound batch was found there")
 
 
 def rebuild_index(

@@ -10,10 +10,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from danubius.errors import DanubiusError, StorageFailed
+from danubius.ledger.backing import Backing
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.index_cache import IndexCache
-from danubius.ledger.managed import Backing, ManagedLedger
+from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.read_pool import ReadPool
+from danubius.ledger.reader import check_ledger
 from danubius.ledger.tail_cache import TailCache
 from danubius.ledger.writer import Job, LedgerWriter, Report, SyncJob, WakeJob
 from danubius.runtime.clock import SystemClock
@@ -22,6 +24,7 @@ from danubius.runtime.threads import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from danubius.ledger.backing import ColdPlaces
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Ledger
     from danubius.ledger.entry import LedgerMeta
@@ -44,6 +47,7 @@ class LedgerStorage:
         post: Post,
         clock: Clock | None = None,
         spawn: Spawn = Worker,
+        cold: ColdPlaces | None = None,
     ) -> None:
         config.check()
         self._store = store
@@ -52,6 +56,11 @@ class LedgerStorage:
         self._cache = TailCache(config, self._put)
         self._cache.now_ms = self._clock.wall_us() // 1000
         self._reads = ReadPool(config.read_threads, config.reads_queued_max, post, spawn)
+        self._cold_reads = ReadPool(
+            config.cold_read_threads, config.reads_queued_max, post, spawn, "cold"
+        )
+        self._has_cold = cold is not None
+        self._local = store if cold is None else cold.local
         self._writer = LedgerWriter(config, store, post, self._on_report, self.tick)
         self._thread = spawn("danubius-storage", self._writer.handle, on_crash=self._on_crash)
         self._backing = Backing(
@@ -60,9 +69,14 @@ class LedgerStorage:
             self._cache,
             IndexCache(config.index_cache_bytes),
             self._reads,
+            self._cold_reads,
+            cold,
+            lambda: self.position(),
             [],
             self._put,
         )
+        self.position: Callable[[], int] = _nowhere
+        """How far the journal is committed; whoever writes it says so."""
         self._is_closed = False
         self.failure: DanubiusError | None = None
         """Why ledgers cannot be written at the moment."""
@@ -88,12 +102,13 @@ class LedgerStorage:
         """Bring the files back to the snapshot: `topics` are all topic ids with their ledgers.
 
         What was written behind the snapshot is cut off (the journal has it), and ledgers that no
-        meta knows are deleted. Blocks; called before the loop serves anybody.
+        meta knows, or that live in cold storage alone, are deleted. Blocks; called before the loop serves anybody.
         """
         known = {
             LedgerRef(topic_id, meta.ledger_id): meta
             for topic_id, metas in topics.items()
             for meta in metas
+            if meta.is_local
         }
         self._store.recover(known)
         for ref in self._store.list():
@@ -109,12 +124,16 @@ class LedgerStorage:
         self._thread.start()
         self._put(WakeJob())
         self._reads.start()
+        if self._has_cold:
+            self._cold_reads.start()
 
     def close(self) -> None:
         """Finish what was handed over and end the threads. What was not flushed is in the journal."""
         self._is_closed = True
         self._thread.stop()
         self._reads.close()
+        if self._has_cold:
+            self._cold_reads.close()
         self._store.close()
 
     def open(
@@ -149,6 +168,28 @@ class LedgerStorage:
             on_done(error)
 
         self._put(SyncJob(synced))
+
+    def check_ledger(
+        self, ref: LedgerRef, meta: LedgerMeta, on_done: Callable[[DanubiusError | None], None]
+    ) -> None:
+        """Prove what is on disk of a ledger, as it was when `meta` was taken; LedgerDamaged where it is not sound.
+
+        What is not written yet is written first.
+        """
+
+        def flushed(error: DanubiusError | None) -> None:
+            if error is not None:
+                on_done(error)
+                return
+            work = functools.partial(
+                check_ledger, self._local, ref, meta, self._backing.config.block_bytes
+            )
+            self._reads.submit(work, on_done)
+
+        if meta.is_sealed:
+            flushed(None)
+        else:
+            self.flush(flushed)
 
     def tick(self) -> None:
         """Write what is due. The storage thread calls this on the loop every flush interval."""
@@ -186,3 +227,8 @@ class LedgerStorage:
 
     def _give_up(self, error: DanubiusError) -> None:
         self.failure = error
+
+
+def _nowhere() -> int:
+    """Stand in for a journal that nobody has."""
+    return 0

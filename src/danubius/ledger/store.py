@@ -12,7 +12,7 @@ Invariants every driver keeps:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 from danubius.model.limits import KIB
 
@@ -101,3 +101,16 @@ class LedgerStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class RereadableStore(Protocol):
+    """A store that has more than one way to the same bytes."""
+
+    def reread(self, ref: LedgerRef, at: int, count: int) -> bytes:
+        """What `read` gave fails its checksum: read it again, past every cache and from wherever else it lies."""
+        ...
+
+    def forget_cached(self, ref: LedgerRef) -> None:
+        """What is cached of a ledger is doubtful: the next reads are made anew."""
+        ...

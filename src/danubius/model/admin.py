@@ -11,11 +11,10 @@ Where a topic is named, it may be a partitioned one: the request is then about a
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
-from danubius.errors import InvalidArgument
 from danubius.model.admin_replies import (
     AdminReply,
     BrokerDescribed,
@@ -23,6 +22,8 @@ from danubius.model.admin_replies import (
     DeadLettersListed,
     Done,
     EventsListed,
+    LedgerChecked,
+    LedgersListed,
     MessagesCounted,
     MessagesPeeked,
     NamespaceDescribed,
@@ -36,26 +37,23 @@ from danubius.model.admin_replies import (
     SubscriptionsListed,
     TopicDescribed,
     TopicMeasured,
+    TopicOffloading,
     TopicsListed,
     TransactionsListed,
     kebab,
 )
-from danubius.model.ids import parse_name, parse_topic_name
-from danubius.model.limits import NAME_LENGTH_MAX
+from danubius.model.admin_rules import (
+    LEDGER_MAX,
+    LIMIT,
+    LIMIT_MAX,
+    OFFSET_MAX,
+    RULES,
+    TRANSACTION_MAX,
+    check_range,
+)
 from danubius.model.policy import COUNT_MAX, PARTITIONS_MAX, FailurePolicy, Policies
-from danubius.model.subscription import LATEST, AtOffset, AtTime, Position, SubscriptionType
+from danubius.model.subscription import LATEST, Position, SubscriptionType
 from danubius.model.topic import TopicSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-LIMIT_MAX: Final = 1000
-"""Lines of one page."""
-LIMIT: Final = 100
-OFFSET_MAX: Final = 2**63 - 1
-TRANSACTION_MAX: Final = 2**64 - 1
-SETTINGS_MAX: Final = 100
-"""Changed by one request."""
 
 
 def _bounds(least: int, most: int) -> msgspec.Meta:
@@ -80,7 +78,7 @@ class Request(
     def check(self) -> None:
         """Refuse what cannot be meant, naming the field: fields of one name have one rule, in every request."""
         for name in self.__struct_fields__:
-            rule = _RULES.get(name)
+            rule = RULES.get(name)
             value = getattr(self, name)
             if rule is not None and value is not None:
                 rule(value)
@@ -186,7 +184,7 @@ class UpdateTopic(Request, frozen=True, gc=False):
     def check(self) -> None:
         super().check()
         if self.partitions is not None:
-            _check_range("partitions", self.partitions, 1, PARTITIONS_MAX)
+            check_range("partitions", self.partitions, 1, PARTITIONS_MAX)
 
 
 class DeleteTopic(Request, frozen=True, gc=False):
@@ -328,6 +326,27 @@ class DisconnectConsumer(OfSubscription, frozen=True, gc=False):
     consumer: str
 
 
+class ListLedgers(PageRequest, frozen=True, gc=False):
+    """Of which ledgers does a topic consist, and where do they lie?"""
+
+    topic: str
+
+
+class OffloadTopic(Request, frozen=True, gc=False):
+    """Move what a topic holds to cold storage now; asked again, how far that has come."""
+
+    topic: str
+    until: dict[str, int] = {}
+    """Up to which offset, by topic, as the first answer said; absent: up to the end, as it is now."""
+
+
+class CheckLedger(Request, frozen=True, gc=False):
+    """Read one ledger of a topic wherever it lies, and prove every checksum."""
+
+    topic: str
+    ledger_id: Annotated[int, _bounds(0, LEDGER_MAX)]
+
+
 class ListTransactions(PageRequest, frozen=True, gc=False):
     """Which transactions are open?"""
 
@@ -384,6 +403,9 @@ AdminRequest = (
     | DisconnectProducer
     | ListConsumers
     | DisconnectConsumer
+    | ListLedgers
+    | OffloadTopic
+    | CheckLedger
     | ListTransactions
     | AbortTransaction
     | DescribeBroker
@@ -422,6 +444,9 @@ ADMIN_REPLIES: Final[dict[type[AdminRequest], type[AdminReply]]] = {
     DisconnectProducer: Done,
     ListConsumers: ConsumersListed,
     DisconnectConsumer: Done,
+    ListLedgers: LedgersListed,
+    OffloadTopic: TopicOffloading,
+    CheckLedger: LedgerChecked,
     ListTransactions: TransactionsListed,
     AbortTransaction: Done,
     DescribeBroker: BrokerDescribed,
@@ -430,65 +455,3 @@ ADMIN_REPLIES: Final[dict[type[AdminRequest], type[AdminReply]]] = {
 }
 """Which reply answers which request, if no error does."""
 assert set(ADMIN_REPLIES) == set(typing.get_args(AdminRequest))
-
-# ---------------------------------------------------------------- rules
-
-
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise InvalidArgument(f"{name} is {value}; it must be {least} to {most}")
-
-
-def _check_after(after: str | int) -> None:
-    if isinstance(after, int):
-        _check_range("after", after, 0, OFFSET_MAX)
-
-
-def _check_failure(failure: FailurePolicy) -> None:
-    failure.check()
-    if failure.dead_letter_topic:
-        parse_topic_name(failure.dead_letter_topic)
-
-
-def _check_policies(policies: Policies) -> None:
-    policies.check()
-    if isinstance(policies.failure, FailurePolicy):
-        _check_failure(policies.failure)
-
-
-def _check_spec(spec: TopicSpec) -> None:
-    spec.check()
-    _check_policies(spec.policies)
-
-
-def _check_position(position: Position) -> None:
-    if isinstance(position, AtOffset):
-        _check_range("offset", position.offset, 0, OFFSET_MAX)
-    elif isinstance(position, AtTime):
-        _check_range("time_us", position.time_us, 0, OFFSET_MAX)
-
-
-def _check_settings(settings: dict[str, SettingValue]) -> None:
-    _check_range("the number of settings", len(settings), 1, SETTINGS_MAX)
-    for path in settings:
-        _check_range("the length of a setting's path", len(path), 1, NAME_LENGTH_MAX)
-
-
-_RULES: Final[Mapping[str, Callable[[Any], object]]] = {
-    "namespace": lambda name: parse_name("namespace", name),
-    "topic": parse_topic_name,
-    "subscription": lambda name: parse_name("subscription", name),
-    "producer": lambda name: parse_name("producer", name),
-    "consumer": lambda name: parse_name("consumer", name),
-    "policies": _check_policies,
-    "spec": _check_spec,
-    "failure": _check_failure,
-    "start": _check_position,
-    "to": _check_position,
-    "partitions": lambda count: _check_range("partitions", count, 0, PARTITIONS_MAX),
-    "after": _check_after,
-    "limit": lambda count: _check_range("limit", count, 1, LIMIT_MAX),
-    "count": lambda count: _check_range("count", count, 1, COUNT_MAX),
-    "settings": _check_settings,
-    "transaction": lambda number: _check_range("transaction", number, 0, TRANSACTION_MAX),
-}

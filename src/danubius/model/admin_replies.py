@@ -211,6 +211,39 @@ class TransactionSummary(Line, frozen=True, gc=False):
 # ---------------------------------------------------------------- replies
 
 
+class LedgerSummary(Line, frozen=True, gc=False):
+    """A ledger in a list."""
+
+    topic: str
+    ledger_id: int
+    epoch: int
+    """Of the broker that wrote it."""
+    base_offset: int
+    end_offset: int
+    bytes: int
+    first_time_us: int
+    last_time_us: int
+    created_ms: int
+    is_sealed: bool
+    tier: str
+    """`local`: on the broker's disk; `both`: in cold storage too; `cold`: in cold storage alone."""
+    object: str = ""
+    object_bytes: int = 0
+
+
+class PlaceChecked(Line, frozen=True, gc=False):
+    """What was found of a ledger in one place."""
+
+    tier: str
+    bytes: int
+    """That were read."""
+    damage: str = ""
+    """What is wrong; empty: nothing."""
+    first_offset: int = 0
+    """Of the damage, as far as it is known."""
+    end_offset: int = 0
+
+
 class Reply(msgspec.Struct, frozen=True, gc=False, tag_field="reply", tag=kebab):
     """Base of all replies."""
 
@@ -359,6 +392,41 @@ class TransactionsListed(Page, frozen=True, gc=False):
     transactions: list[TransactionSummary]
 
 
+class LedgersListed(Page, frozen=True, gc=False):
+    """The ledgers of a topic, of a partitioned one those of each partition, oldest first."""
+
+    ledgers: list[LedgerSummary]
+    tier_url: str = ""
+    """Where objects are kept; empty: this broker has no cold storage."""
+
+
+class TopicOffloading(Reply, frozen=True, gc=False):
+    """How far the move of a topic to cold storage has come."""
+
+    until: dict[str, int]
+    """Up to which offset, by topic. Given back with the same request, it asks how that goes on."""
+    ledgers: int
+    """Those that begin below these offsets."""
+    stored_ledgers: int
+    """How many of them are in cold storage."""
+    bytes: int
+    stored_bytes: int
+    problem: str = ""
+    """Why it does not go on for now; empty: it does."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.stored_ledgers == self.ledgers
+
+
+class LedgerChecked(Reply, frozen=True, gc=False):
+    """What was found of a ledger, in each place where it lies."""
+
+    topic: str
+    ledger_id: int
+    places: list[PlaceChecked]
+
+
 class SettingsDescribed(Reply, frozen=True, gc=False):
     """All settings of the broker, by section."""
 
@@ -400,6 +468,9 @@ AdminReply = (
     | DeadLettersListed
     | ProducersListed
     | ConsumersListed
+    | LedgersListed
+    | TopicOffloading
+    | LedgerChecked
     | TransactionsListed
     | BrokerDescribed
     | SettingsDescribed

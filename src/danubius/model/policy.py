@@ -17,6 +17,8 @@ from danubius.model.limits import MESSAGE_BYTES_MAX
 
 FOREVER: Final = -1
 """Retention without an end."""
+NEVER: Final = -1
+"""Of offloading."""
 NO_LIMIT: Final = 0
 """Of limits, rates, quotas and time to live."""
 DAY_MS: Final = 24 * 3600 * 1000
@@ -125,6 +127,14 @@ class Policies(
     """How many partitions such a topic has; 0: it is not partitioned. Of namespaces."""
     failure: FailurePolicy | UnsetType | None = UNSET
     """For subscriptions that have none of their own."""
+    offload_age_ms: int | UnsetType | None = UNSET
+    """A ledger goes to cold storage this long after its last message; 0: when it is sealed, -1: never."""
+    offload_bytes: int | UnsetType | None = UNSET
+    """When more than this is on the broker's disk alone, the oldest goes to cold storage; 0: all of it, -1: never."""
+    local_age_ms: int | UnsetType | None = UNSET
+    """How long what is in cold storage stays on the broker's disk too, after its last message; -1: for ever."""
+    local_bytes: int | UnsetType | None = UNSET
+    """How much of the newest of what is in cold storage stays on the broker's disk too; -1: all."""
 
     def patched(self, change: Policies) -> Policies:
         """This layer after a change."""
@@ -170,6 +180,15 @@ class Effective(msgspec.Struct, frozen=True, gc=False):
     auto_create: bool = True
     auto_partitions: int = 0
     failure: FailurePolicy = FailurePolicy()
+    offload_age_ms: int = NEVER
+    offload_bytes: int = NEVER
+    local_age_ms: int = 0
+    local_bytes: int = 0
+
+    @property
+    def offloads(self) -> bool:
+        """Whether ledgers go to cold storage by themselves."""
+        return self.offload_age_ms != NEVER or self.offload_bytes != NEVER
 
 
 def effective(*layers: Policies) -> Effective:
@@ -199,6 +218,10 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "dispatch_bytes_per_s": (0, RATE_MAX),
     "quota_bytes": (0, 2**62),
     "auto_partitions": (0, PARTITIONS_MAX),
+    "offload_age_ms": (NEVER, YEARS_MS),
+    "offload_bytes": (NEVER, 2**62),
+    "local_age_ms": (FOREVER, YEARS_MS),
+    "local_bytes": (FOREVER, 2**62),
 }
 assert Policies.__struct_fields__ == Effective.__struct_fields__
 

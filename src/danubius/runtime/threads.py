@@ -31,6 +31,9 @@ Handle = Callable[[list[Item], int], int | None]
 OnCrash = Callable[[list[Item], BaseException], None]
 _Given = TypeVar("_Given")
 
+Lock = threading.Lock
+"""For the few places that threads share; the data path has none."""
+
 DRAIN_MAX: Final = 4096
 STOP_TIMEOUT_S: Final = 30.0
 

@@ -40,6 +40,7 @@ SAMPLES: dict[str, Any] = {
     "failure": {"redeliveries_max": 3, "then": "block"},
     "to": {"type": "offset", "offset": 7},
     "count": 3,
+    "ledger_id": 4,
     "transaction": 2**63 + 1,
 }
 """A value for every field that has no default."""
@@ -101,6 +102,9 @@ WRONG: list[tuple[type[admin.Request], str, object]] = [
     (admin.SkipMessages, "count", 0),
     (admin.RedriveDeadLetters, "count", 0),
     (admin.AbortTransaction, "transaction", -1),
+    (admin.CheckLedger, "ledger_id", -1),
+    (admin.OffloadTopic, "until", {TOPIC: -1}),
+    (admin.OffloadTopic, "until", {"no topic": 1}),
 ]
 NAMED_BY = {
     "spec": "age_ms|ttl_ms",
@@ -108,6 +112,7 @@ NAMED_BY = {
     "failure": "jitter|topic",
     "start": "offset",
     "to": "time_us",
+    "until": "until|topic",
 }
 """What the sentence names where it can say more than the field's name."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from danubius.broker.data_directory import FORMAT_VERSION, DataDirectory
+from danubius.broker.data_directory import FORMAT_VERSION, TIERED_VERSION, DataDirectory
 from danubius.errors import (
     DataDirectoryDamaged,
     DataDirectoryInUse,
@@ -56,9 +56,9 @@ def test_a_directory_of_an_older_format_is_taken_up_and_marked_as_of_this_one(ve
 
 def test_a_directory_of_a_newer_format_is_left_as_it_is() -> None:
     files = SimFiles()
-    write_identity(files, FORMAT_VERSION + 1)
+    write_identity(files, TIERED_VERSION + 1)
     before = files.read_bytes(FILE)
-    with pytest.raises(DataDirectoryTooNew, match=f"format {FORMAT_VERSION + 1}"):
+    with pytest.raises(DataDirectoryTooNew, match=f"format {TIERED_VERSION + 1}"):
         start(files)
     assert files.read_bytes(FILE) == before
 
@@ -118,3 +118,23 @@ def test_a_damaged_file_is_told() -> None:
     files.rot(FILE, 0)
     with pytest.raises(DataDirectoryDamaged, match=r"danubius\.json"):
         start(files)
+
+
+def test_use_with_an_object_store_keeps_one_store_id_and_raises_the_format() -> None:
+    files = SimFiles()
+    start(files)
+    directory = DataDirectory.open(PATH, files, "broker-1")
+    assert directory.use_tier("first") == "first"
+    assert directory.use_tier("second") == "first"
+    directory.release()
+    files.crash(1)
+    assert start(files) == 3
+    directory = DataDirectory.open(PATH, files, "broker-1")
+    assert directory.use_tier("third") == "first"
+    directory.release()
+    assert json.loads(files.read_bytes(FILE)) == {
+        "format": TIERED_VERSION,
+        "broker_id": "broker-1",
+        "epoch": 4,
+        "store_id": "first",
+    }

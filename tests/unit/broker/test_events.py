@@ -40,6 +40,8 @@ FACTS: dict[int, Event] = {
     21: events.StagesDropped(7, [11, 12]),
     22: events.BatchDecided("query", 3, [11], 40, 44),
     23: events.BatchAdvanced("query", 3, 44, is_done=True),
+    24: events.LedgerOffloaded(7, 5, 2, "s/t/l", 4096, 2**31 + 1, 3),
+    25: events.LedgersReclaimed(7, [5, 6]),
 }
 OLD: dict[int, list[Any]] = {
     1: [1, 7, "/default/t", {}, 5],

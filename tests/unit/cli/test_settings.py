@@ -13,6 +13,7 @@ from danubius.app.settings import (
     LIVE,
     Given,
     Sources,
+    as_text,
     from_environment,
     from_file,
     load,
@@ -72,12 +73,28 @@ def test_every_setting_can_be_given_in_every_way(key: object) -> None:
     if value == "":
         value = "/default/dead"
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, dict):
+        value, text = {"endpoint": "http://h", "region": "r"}, "endpoint=http://h,region=r"
     by_variable = merge(from_environment({key.variable: text}))
     by_flag = merge([Given(key.path, text, "--set")])
     assert by_variable.values[key.path] == by_flag.values[key.path] == value
     assert by_variable.origins[key.path] == key.variable
     again = merge(from_file(render(by_flag), "d.toml"))
     assert again.values[key.path] == value
+
+
+def test_secrets_among_the_options_of_a_store_are_used_and_not_shown() -> None:
+    file = "[tier.options]\nregion = 'r'\nsecret_access_key = 'hidden'\naccess_key_id = 'hidden'\n"
+    loaded = merge(from_file(file, "d.toml"))
+    assert loaded.settings.tier.options["secret_access_key"] == "hidden"
+    assert "hidden" not in render(loaded)
+    assert '"region" = "r"' in render(loaded)
+    assert as_text(loaded.values["tier.options"]) == (
+        "region=r,secret_access_key=***,access_key_id=***"
+    )
+    with pytest.raises(InvalidArgument, match=r"tier\.options is .*table of texts") as refused:
+        merge([Given("tier.options", {"token": 5, "secret": "hidden"}, "--set")])
+    assert "hidden" not in refused.value.message
 
 
 def test_what_is_printed_is_a_file_that_says_the_same() -> None:

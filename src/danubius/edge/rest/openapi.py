@@ -30,6 +30,7 @@ _PATH_DOCS: Final = {
     "consumer": "The consumer's name.",
     "transaction": "The transaction's number.",
     "session": "The session, as it was given when the consumer was opened.",
+    "ledger_id": "The number of one of the topic's ledgers.",
 }
 _ERRORS: Final = {
     400: "The request is not understood, or asks for what cannot be; `detail` says what would be right.",

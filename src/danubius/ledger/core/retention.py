@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.ledger.entry import LedgerMeta
     from danubius.model.topic import Retention
+
+SEAL_AGE_MIN_MS: Final = 60_000
+"""However soon messages are to go, the open ledger is sealed not before this age: a file a minute at the most."""
 
 
 def plan_drop(ledgers: Sequence[LedgerMeta], floor: int, retention: Retention, now_ms: int) -> int:

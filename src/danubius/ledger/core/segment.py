@@ -21,11 +21,13 @@ from danubius.ledger.core.index import BlockIndex
 from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
 
 if TYPE_CHECKING:
-    from danubius.ledger.entry import Entry
+    from danubius.ledger.entry import Entry, StoredObject
 
 ENTRY_MEMORY_BYTES: Final = 256
 """What a cached batch costs beside its bytes: its view, its owner and two array elements."""
 SEGMENT_MEMORY_BYTES: Final = 768
+RECOVERED: Final = -1
+"""In the place of a position: sealed by an earlier process, or by the recovery from its end."""
 _TIME_AT: Final = 56
 _NO_FIRSTS: Final = array("Q")
 _NO_MARKS: Final = array("I")
@@ -167,9 +169,14 @@ class Ledger:
         "epoch",
         "first_time_us",
         "index",
+        "is_local",
         "is_sealed",
         "last_time_us",
+        "object_bytes",
+        "object_crc",
+        "object_name",
         "ref",
+        "sealed_position",
         "tail",
         "unwritten",
     )
@@ -185,6 +192,12 @@ class Ledger:
         self.last_time_us = -(2**63)
         self.created_ms = created_ms
         self.is_sealed = False
+        self.sealed_position = RECOVERED
+        """How far the journal was committed when it was sealed: a checkpoint behind it knows the ledger as sealed."""
+        self.object_name = ""
+        self.object_bytes = 0
+        self.object_crc = 0
+        self.is_local = True
         self.index: BlockIndex | None = None
         """What is written of a ledger of this process; that of others is loaded when needed."""
         self.unwritten: list[Segment] = []
@@ -204,6 +217,10 @@ class Ledger:
         ledger.first_time_us = meta.first_time_us
         ledger.last_time_us = meta.last_time_us
         ledger.is_sealed = True
+        ledger.object_name = meta.object_name
+        ledger.object_bytes = meta.object_bytes
+        ledger.object_crc = meta.object_crc
+        ledger.is_local = meta.is_local
         return ledger
 
     @property
@@ -220,6 +237,10 @@ class Ledger:
             self.last_time_us,
             self.created_ms,
             self.is_sealed,
+            self.object_name,
+            self.object_bytes,
+            self.object_crc,
+            self.is_local,
         )
 
     @property
@@ -267,9 +288,19 @@ class Ledger:
             segment.state = _HANDED
         return segments
 
-    def seal(self) -> None:
+    def seal(self, position: int) -> None:
         self.close_block()
         self.is_sealed = True
+        self.sealed_position = position
+
+    def store(self, stored: StoredObject) -> None:
+        """There is a verified copy in the object store."""
+        assert self.is_sealed
+        self.object_name = stored.name
+        self.object_bytes = stored.size
+        self.object_crc = stored.crc
+        # An index that was rebuilt for the object may have fewer rows than blocks were written.
+        self.blocks = stored.index_rows
 
     def wrote(self, segment: Segment, block_crc: int) -> None:
         """A segment is in the file; `block_crc` covers its block up to its end."""

@@ -1,0 +1,219 @@
+"""The storage service over any LedgerStore: requests checked, carried out, and errors turned into statuses.
+
+A sync gRPC server: stores block, and a worker takes its next request from the wire only when it has done the one
+before, so memory is bounded by the workers. Every call has a deadline, so no worker is held for ever. What is wrong
+with a request is said in a sentence, INVALID_ARGUMENT; an exception that is none of ours is a bug, logged and answered
+INTERNAL.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from danubius.errors import DanubiusError, InvalidArgument, Overloaded, ShuttingDown, StorageFull
+from danubius.storage_service.bounds import (
+    CALL_SECONDS_MAX,
+    CALLS_MAX,
+    CALLS_PER_CONNECTION_MAX,
+    KEEPALIVE_MS,
+    MESSAGE_BYTES_MAX,
+    WORKERS,
+)
+from danubius.storage_service.calls import Calls, DamagedOnTheWay
+from danubius.storage_service.figures import Figures
+from danubius.storage_service.messages import POOL, SERVICE
+from danubius.storage_service.stores import Fenced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from google.protobuf.descriptor import MethodDescriptor
+
+    from danubius.storage_service.stores import Stores
+
+log = logging.getLogger(__name__)
+
+_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 0),  # brokers may ask as often as they like
+]
+_Code = grpc.StatusCode
+
+
+class _Malformed:
+    """In the place of a request that is not one."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+def status_of(error: Exception) -> grpc.StatusCode:
+    """As `storage.proto` promises it."""
+    match error:
+        case InvalidArgument():
+            return _Code.INVALID_ARGUMENT
+        case Fenced():
+            return _Code.ABORTED
+        case StorageFull():
+            return _Code.RESOURCE_EXHAUSTED
+        case Overloaded() | ShuttingDown():
+            return _Code.UNAVAILABLE
+        case DamagedOnTheWay():
+            return _Code.DATA_LOSS
+        case _:
+            return _Code.INTERNAL
+
+
+class StorageServer:
+    """One port over the stores: bind, start, and stop before the stores are closed."""
+
+    def __init__(self, stores: Stores, figures: Figures | None = None) -> None:
+        self._figures = figures or Figures()
+        self._figures.count_stores(lambda: len(stores))
+        self._calls = Calls(stores, self._figures)
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="danubius-storage")
+        self._is_stopping = False
+        self._server = grpc.server(self._pool, options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        handlers = {method.name: self._handler(method) for method in SERVICE.methods}
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),)
+        )
+        self._add_standard()
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port; returns the real one."""
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            bound = self._server.add_insecure_port(f"{shown}:{port}")
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise InvalidArgument(
+                f"cannot listen on {shown}:{port}: choose another address with --listen"
+            )
+        return bound
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self, grace_s: float) -> None:
+        """Refuse new calls, let those under way end, and wait for that."""
+        self._is_stopping = True
+        self._server.stop(grace_s).wait()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _add_standard(self) -> None:
+        """Health for orchestrators, reflection for tools like grpcurl."""
+        servicer = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
+        for described in (health_pb2, reflection_pb2):
+            POOL.AddSerializedFile(described.DESCRIPTOR.serialized_pb)
+        known = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        names = (SERVICE.full_name, known, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server, pool=POOL)
+        servicer.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
+
+    # ------------------------------------------------------------ one call
+
+    def _handler(self, method: MethodDescriptor) -> Any:
+        parse = GetMessageClass(method.input_type).FromString
+        write = GetMessageClass(method.output_type).SerializeToString
+
+        def read(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except DecodeError as error:
+                return _Malformed(str(error))
+
+        work = getattr(self._calls, method.name)
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._streaming(method, work), read, write)
+        if method.client_streaming:
+            return grpc.stream_unary_rpc_method_handler(self._single(method, work), read, write)
+        return grpc.unary_unary_rpc_method_handler(self._single(method, work), read, write)
+
+    def _single(self, method: MethodDescriptor, work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(request: Any, context: grpc.ServicerContext) -> Any:
+            problem = None
+            began = time.monotonic()
+            try:
+                left = self._check(request, context, method)
+                if method.client_streaming:
+                    request = (_checked(each, method) for each in request)
+                answer = work(request, left)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the caller is told, or the log
+                problem = error
+                answer = None
+            self._count(method, problem, began)
+            return answer if problem is None else self._refuse(problem, method, context)
+
+        return call
+
+    def _streaming(self, method: MethodDescriptor, work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            problem = None
+            began = time.monotonic()
+            try:
+                yield from work(request, self._check(request, context, method))
+            except Exception as error:  # noqa: BLE001  # whatever it is, the caller is told, or the log
+                problem = error
+            finally:
+                self._count(method, problem, began)
+            if problem is not None:
+                self._refuse(problem, method, context)
+
+        return call
+
+    def _check(
+        self, request: Any, context: grpc.ServicerContext, method: MethodDescriptor
+    ) -> float:
+        """Whether the call may go on, and for how many seconds."""
+        if self._is_stopping:
+            raise ShuttingDown("the storage server is stopping; try again")
+        _checked(request, method)
+        left: Any = (
+            context.time_remaining()
+        )  # None, or beyond every bound, where there is no deadline
+        if left is None or left > CALL_SECONDS_MAX + 1.0:
+            raise InvalidArgument(
+                f"every call needs a deadline, at most {CALL_SECONDS_MAX:.0f} s ahead"
+            )
+        return left
+
+    def _count(self, method: MethodDescriptor, problem: Exception | None, began: float) -> None:
+        status = _Code.OK if problem is None else status_of(problem)
+        self._figures.called(method.name, status.name, time.monotonic() - began)
+
+    def _refuse(
+        self, problem: Exception, method: MethodDescriptor, context: grpc.ServicerContext
+    ) -> Any:
+        if isinstance(problem, DanubiusError | Fenced | DamagedOnTheWay):
+            text = str(problem)
+        else:
+            log.error("a call failed", exc_info=problem, extra={"method": method.name})
+            text = "the storage server failed; its log says how"
+        context.abort(status_of(problem), text)
+
+
+def _checked(request: Any, method: MethodDescriptor) -> Any:
+    if isinstance(request, _Malformed):
+        raise InvalidArgument(
+            f"the request is not a {method.input_type.full_name}: {request.problem}"
+        )
+    return request

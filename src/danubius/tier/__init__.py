@@ -1,0 +1,1 @@
+"""Cold storage: sealed ledgers as objects, wherever objects are kept."""

@@ -1,0 +1,1 @@
+"""What cold storage decides and how an object is laid out: no loop, no clock, no OS."""

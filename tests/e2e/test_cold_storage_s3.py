@@ -1,0 +1,57 @@
+"""Cold storage in a real S3 server: moved in parts, read back exactly, and wrong credentials named at the start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e.test_cold_storage import SMALL, files_of, fill, numbers, offloaded, until
+from object_servers import ObjectPlace, s3_by_seaweedfs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from e2e.conftest import StartBroker
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[ObjectPlace]:
+    with s3_by_seaweedfs() as place:
+        yield place
+
+
+def options_of(place: ObjectPlace) -> list[str]:
+    given = [("--tier-option", f"{name}={value}") for name, value in place.options.items()]
+    return ["--tier-url", place.url, *(text for pair in given for text in pair), *SMALL]
+
+
+async def test_a_topic_in_s3_is_read_back_exactly_after_a_kill(
+    start_broker: StartBroker, s3: ObjectPlace, topic: str
+) -> None:
+    broker = start_broker(
+        *options_of(s3.below("moved")),
+        "--set", "ledgers.ledger_bytes_max=8MiB",
+        "--set", "tier.part_bytes=5MiB",
+        "--set", "tier.verify=full",
+    )  # fmt: skip
+    await fill(broker, topic, 0, 40_000)
+    lines = await offloaded(broker, topic)
+    assert max(line["object_bytes"] for line in lines) > 5 << 20, "in more than one part"
+    assert not files_of(broker)
+    broker.kill()
+    broker.start()
+    assert await numbers(broker, topic) == list(range(40_000))
+
+
+async def test_wrong_credentials_are_named_at_the_start_and_publishing_goes_on(
+    start_broker: StartBroker, s3: ObjectPlace, topic: str
+) -> None:
+    wrong = s3._replace(options=s3.options | {"secret_access_key": "not-the-right-one"})
+    broker = start_broker(*options_of(wrong.below("refused")))
+    await until(lambda: "cold storage cannot be used" in broker.log())
+    assert "not-the-right-one" not in broker.log()
+    await fill(broker, topic, 0, 1000)
+    assert len(await numbers(broker, topic)) == 1000
+    [line] = [x for x in broker.log().splitlines() if "cold storage cannot be used" in x][:1]
+    assert "everything stays on the broker's disk" in line

@@ -9,7 +9,7 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs protos bench bench-spark bench-grpc fuzz fuzz-rest lock clean
+.PHONY: help setup demo test test-azure check format docs protos bench bench-spark bench-grpc fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -25,9 +25,14 @@ demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every to
 	@$(PY) -m danubius demo --dir .demo
 
 test: check ## check, then every test: unit, property, end to end, crash, Spark (minutes)
-	$(PYTEST) -n 2 -m 'not serial and not spark' tests
+	$(PYTEST) -n 3 -m 'not serial and not spark and not azure' tests
 	$(PYTEST) -m 'serial and not spark' tests
 	$(PYTEST) -n 2 --dist loadfile -m spark tests
+
+AZURITE := .venv/azurite/node_modules/azurite
+test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes from npm (needs node and npm)
+	@test -d $(AZURITE) || npm install --no-audit --no-fund --silent --prefix .venv/azurite azurite@3.35.0
+	$(PYTEST) -m azure tests
 
 CHECKS := "ruff format --check --quiet ." "ruff check --quiet ." "basedpyright --level error" \
   "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import importlib
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 ACCESS_KEY = "danubius-access"
 SECRET_KEY = "danubius-secret-of-tests"
 BUCKET = "danubius"
-AZURITE = "azurite@3.35.0"
 _ACCOUNT = "devstoreaccount1"
 # Azurite's own, the same for everybody.
 _ACCOUNT_KEY = (
@@ -99,7 +97,7 @@ def s3_by_seaweedfs() -> Generator[ObjectPlace]:
 
 @contextlib.contextmanager
 def azure_by_azurite() -> Generator[ObjectPlace]:
-    """Azure Blob as Microsoft's own emulator plays it; needs npm once, and node."""
+    """Azure Blob as Microsoft's own emulator plays it; `make test-azure` installs it."""
     script = _find_azurite()
     port = free_port()
     command = ["node", str(script), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
@@ -260,30 +258,7 @@ def _make_container(endpoint: str) -> None:
 
 
 def _find_azurite() -> Path:
-    """Azurite in a folder of the virtual environment, from npm when it is first wanted."""
-    folder = Path(sys.prefix) / "azurite"
-    script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    folder.mkdir(exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if script.exists():
-            return script
-        npm = shutil.which("npm")
-        if npm is None or shutil.which("node") is None:
-            pytest.skip("npm or node is missing (apt-get install npm): Azure is not tested here")
-        subprocess.run(
-            [
-                npm,
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--silent",
-                "--prefix",
-                str(folder),
-                AZURITE,
-            ],
-            check=True,
-            timeout=230,
-            cwd=folder,
-        )
+    """Azurite in a folder of the virtual environment, where `make test-azure` puts it."""
+    script = Path(sys.prefix) / "azurite/node_modules/azurite/dist/src/blob/main.js"
+    assert script.exists(), "Azurite comes from npm: run `make test-azure`"
     return script

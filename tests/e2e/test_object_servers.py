@@ -75,6 +75,7 @@ def test_s3_by_moto() -> None:
         absent.close()
 
 
+@pytest.mark.azure
 def test_azure_by_azurite() -> None:
     with azure_by_azurite() as place:
         objects = open_objects(place.below("cold").url, place.options)

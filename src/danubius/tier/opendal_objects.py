@@ -239,22 +239,26 @@ class OpendalObjects:
         check_prefix(prefix)
         with self._translated("list", prefix or "/"):
             entries = iter(self._operator.list(prefix, recursive=True))
-        while True:
-            try:
-                with self._translated("list", prefix or "/"):
-                    entry = next(entries, None)
-            except _Absent as error:
-                # A prefix below which there is nothing has an empty list.
-                raise TierMisconfigured(str(error)) from None
-            if entry is None:
-                return
-            if entry.metadata.is_dir:
-                continue
-            info = _info(entry.path, entry.metadata)
-            # Not every store says the size here.
-            told = info if info.size else self.stat(entry.path)
-            if told is not None:
-                yield told
+        try:
+            while True:
+                try:
+                    with self._translated("list", prefix or "/"):
+                        entry = next(entries, None)
+                except _Absent as error:
+                    # A prefix below which there is nothing has an empty list.
+                    raise TierMisconfigured(str(error)) from None
+                if entry is None:
+                    return
+                if entry.metadata.is_dir:
+                    continue
+                info = _info(entry.path, entry.metadata)
+                # Not every store says the size here.
+                told = info if info.size else self.stat(entry.path)
+                if told is not None:
+                    yield told
+        finally:
+            # A lister must end on its own thread, and an error's traceback would keep it for any other.
+            del entries
 
     def close(self) -> None:
         if id(self) in _open_stores:

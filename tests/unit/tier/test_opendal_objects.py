@@ -246,6 +246,23 @@ def test_a_server_that_says_nothing_is_waited_for_no_longer_than_the_deadline() 
         objects.close()
 
 
+def test_a_listing_that_failed_leaves_nothing_for_other_threads_to_end() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(100)
+        objects = connect(silent.getsockname()[1], QUICK._replace(deadline_s=0.2))
+        with pytest.raises(StorageFailed) as caught:
+            list(objects.list(""))
+        frames: list[dict[str, object]] = []
+        step = caught.tb
+        while step is not None:
+            frames.append(step.tb_frame.f_locals)
+            step = step.tb_next
+        kept = [one for frame in frames for one in frame.values()]
+        assert not [one for one in kept if "Lister" in type(one).__name__]
+        objects.close()
+
+
 def test_an_absent_object_is_no_failure_of_the_store() -> None:
     with fake_s3() as (_, objects):
         assert objects.stat("a") is None

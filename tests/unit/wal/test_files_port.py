@@ -48,6 +48,17 @@ def test_more_buffers_than_one_call_takes_are_all_written(disk: tuple[Files, Pat
     file.close()
 
 
+def test_a_synced_write_is_a_write(disk: tuple[Files, Path]) -> None:
+    files, root = disk
+    buffers = [f"{number:05d}".encode() for number in range(IOV_MAX + 7)]
+    file = files.open(root / "synced", create=True)
+    file.pwritev_synced([b"one", bytearray(b"two")], 2)
+    assert file.pread(100, 0) == b"\0\0onetwo"
+    file.pwritev_synced(buffers, 0)
+    assert file.pread(5 * len(buffers) + 1, 0) == b"".join(buffers)
+    file.close()
+
+
 def test_reading_into_memory_stops_at_the_end(disk: tuple[Files, Path]) -> None:
     files, root = disk
     file = files.open(root / "a", create=True)
@@ -157,6 +168,39 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.close()
 
 
+@pytest.mark.parametrize("refusal", [None, errno.EOPNOTSUPP])
+def test_a_synced_write_is_whole_though_the_system_cuts_it_short_or_knows_no_such_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int | None
+) -> None:
+    real, synced = os.pwritev, list[int]()
+
+    def poor(descriptor: int, buffers: Sequence[Buffer], at: int, flags: int = 0) -> int:
+        if flags and refusal is not None:
+            raise OSError(refusal, os.strerror(refusal))
+        return real(descriptor, [bytes(buffers[0])[:3]], at)
+
+    monkeypatch.setattr(os, "pwritev", poor)
+    monkeypatch.setattr("danubius.runtime.files._datasync", synced.append)
+    file = LocalFiles().open(tmp_path / "a", create=True)
+    file.pwritev_synced([b"abcdefgh", b"", b"ij", b"klmnop"], 1)
+    assert file.pread(100, 1) == b"abcdefghijklmnop"
+    assert len(synced) == 1, "what the system did not make durable is synced"
+    file.close()
+
+
+def test_a_synced_write_reports_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, buffers: Sequence[Buffer], at: int, flags: int = 0) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwritev", full)
+    file = LocalFiles().open(tmp_path / "a", create=True)
+    with pytest.raises(StorageFull):
+        file.pwritev_synced([b"abc"], 0)
+    file.close()
+
+
 def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from danubius.runtime.files import LocalFiles\n"
@@ -204,6 +248,22 @@ def test_synced_content_under_a_synced_name_survives_every_crash() -> None:
         content = files.read_bytes(path)
         assert len(content) == 2000
         assert content[1000:] == b"x" * 1000
+
+
+def test_a_synced_write_survives_every_crash_and_takes_nothing_along() -> None:
+    kept: set[bool] = set()
+    for seed in range(40):
+        files = SimFiles(seed=seed)
+        file = files.open(Path("/a"), create=True)
+        file.datasync()
+        files.sync_dir(Path("/"))
+        file.pwritev([b"x" * 512], 0)
+        file.pwritev_synced([b"y" * 512], 512)
+        files.crash(seed)
+        content = files.read_bytes(Path("/a"))
+        assert content[512:] == b"y" * 512
+        kept.add(content[:512] == b"x" * 512)
+    assert kept == {True, False}
 
 
 def test_crashes_lose_tear_and_keep_unsynced_writes() -> None:

@@ -199,3 +199,19 @@ def _quantity(value: str | int, units: Mapping[str, int]) -> int:
         return round(float(match[1].replace("_", "")) * units[match[2]])
     except OverflowError:
         raise click.BadParameter(f"{value[:20]}… is too large a number") from None
+
+
+def log_options(command: F) -> F:
+    """How a server logs: `log_level` and `log_format`."""
+    for option in (
+        click.option(
+            "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+            help="Lines for people, or JSON for log collectors.",
+        ),
+        click.option(
+            "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+            show_default=True, help="How much to log, on stderr.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command

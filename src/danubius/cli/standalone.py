@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 from click.core import ParameterSource
 
-from danubius.cli.options import F, byte_count, name_and_value
+from danubius.cli.options import F, byte_count, log_options, name_and_value
 from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -121,14 +121,7 @@ Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environ
     "--tier-local-bytes-max", type=byte_count, metavar="SIZE",
     help="Refuse to publish while ledgers take this much of the disk, until some were moved.",
 )  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-    show_default=True, help="How much to log, on stderr.",
-)  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Lines for people, or JSON for log collectors.",
-)  # fmt: skip
+@log_options
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     envvar="DANUBIUS_CONFIG", show_envvar=True, help=_CONFIG_HELP,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from danubius.cli.options import name_and_value
+from danubius.cli.options import log_options, name_and_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,14 +65,7 @@ One server at a time on one backend. The port has no authentication: keep it ins
     "--metrics", type=host_and_port, metavar="HOST:PORT",
     help="Where Prometheus reaches its metrics; none unless this is given.",
 )  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-    show_default=True, help="How much to log, on stderr.",
-)  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Lines for people, or JSON for log collectors.",
-)  # fmt: skip
+@log_options
 def storage_server(
     backend: str,
     options: Sequence[tuple[str, str]],

@@ -336,6 +336,12 @@ async def test_wrong_settings_are_named_at_the_start(
     await until(lambda: "cold storage cannot be used" in broker.log())
     assert "hidden" not in broker.log()
     assert len(await numbers(broker, topic)) == 500
+    done = await called(broker, "topics", "offload", topic, "--timeout", "2s")
+    assert done.code == 1
+    first, last = done.stderr.splitlines()
+    assert first.startswith("it waits, because "), "whoever waits hears why at once"
+    assert "s3://bucket/p" in first
+    assert "not all of" in last
 
 
 async def test_without_cold_storage_its_messages_are_missed_by_name_and_others_are_served(

@@ -87,10 +87,14 @@ async def _offload(admin: Administration, topic: str, timeout_ms: int) -> TopicO
         return reply
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     with meter("moving", reply.bytes) as progress:
-        shown = 0
+        shown, problem = 0, ""
         while not reply.is_done and asyncio.get_running_loop().time() < deadline:
             progress.advance(reply.stored_bytes - shown)
             shown = reply.stored_bytes
+            if reply.problem and not problem:
+                # At once, not when patience is at its end: it may be for this very person to mend.
+                click.echo(f"it waits, because {reply.problem}", err=True)
+            problem = reply.problem
             await asyncio.sleep(POLL_S)
             reply = await admin.offload_topic(topic, reply.until)
     return reply

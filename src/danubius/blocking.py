@@ -55,6 +55,7 @@ def connect(
     request_timeout: float = 30.0,
     reconnect_timeout: float = 600.0,
     tracing: bool = False,
+    busy_poll: bool = True,
 ) -> Client:
     """Connect to a broker and return the open client. See `danubius.connect`."""
     opening = aio.connect(
@@ -63,6 +64,7 @@ def connect(
         request_timeout=request_timeout,
         reconnect_timeout=reconnect_timeout,
         tracing=tracing,
+        busy_poll=busy_poll,
     )
     loop = LoopThread()
     try:

@@ -100,6 +100,7 @@ def connect(
     request_timeout: float = 30.0,
     reconnect_timeout: float = 600.0,
     tracing: bool = False,
+    busy_poll: bool = True,
 ) -> Opening[Client]:
     """Connect to a broker.
 
@@ -110,6 +111,7 @@ def connect(
         reconnect_timeout: seconds that a lost connection is tried to be re-established, before all fails.
         tracing: open an OpenTelemetry span for each call that sends, and let messages carry its context;
             `danubius.tracing` reads it. Needs `pip install 'danubius[tracing]'`.
+        busy_poll: stay awake for an answer that is about to come, while one message at a time is sent and awaited.
 
     Example:
         async with danubius.connect("danube://127.0.0.1:6651") as client: ...
@@ -123,6 +125,7 @@ def connect(
         check_positive("connect_timeout", connect_timeout),
         check_positive("request_timeout", request_timeout),
         check_positive("reconnect_timeout", reconnect_timeout),
+        busy_poll,
     )
     kinds = _traced_kinds() if tracing else ProducerKinds(ProducerLane, PartitionedProducer)
     return Opening(partial(_open_client, address, options, kinds))

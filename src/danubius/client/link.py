@@ -40,7 +40,7 @@ _HOPELESS = (UnsupportedVersion, ProtocolViolation)
 
 
 class LinkOptions(msgspec.Struct, frozen=True):
-    """How long the link tries."""
+    """How long the link tries, and how it waits."""
 
     connect_timeout_s: float
     """For one attempt to dial and shake hands."""
@@ -48,6 +48,8 @@ class LinkOptions(msgspec.Struct, frozen=True):
     """For one request and its answer, reconnects included."""
     reconnect_timeout_s: float
     """After this long without a broker the client fails for good."""
+    busy_poll: bool = True
+    """Whether to stay awake for an answer that is about to come."""
 
 
 class LinkUser(Protocol):
@@ -109,7 +111,7 @@ class Link:
 
     async def open(self) -> None:
         """Connect once; failing is the caller's to know."""
-        session = Session(self.address, self)
+        session = Session(self.address, self, busy_poll=self.options.busy_poll)
         self._welcome = await session.open(self.options.connect_timeout_s)
         self._pace.up(asyncio.get_running_loop().time())
         self._session = session
@@ -217,7 +219,7 @@ class Link:
                 )
                 return
             await asyncio.sleep(min(self._pace.next_delay_s(), left_s))
-            session = Session(self.address, self)
+            session = Session(self.address, self, busy_poll=self.options.busy_poll)
             try:
                 self._welcome = await session.open(self.options.connect_timeout_s)
             except _HOPELESS as error:

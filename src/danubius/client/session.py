@@ -21,6 +21,7 @@ from danubius.errors import (
     ProtocolViolation,
     error_from_code,
 )
+from danubius.runtime.busy_poll import BusyPoll
 from danubius.runtime.net import CLOSE_TIMEOUT_S, StreamProtocol, dial
 from danubius.wire.commands import (
     AnyCommand,
@@ -51,6 +52,8 @@ _CORRELATION_MAX: Final = 0xFFFF_FFFF
 _GIVE_UP_KEEPALIVES: Final = 3
 _GOODBYE_GRACE_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final = 2 * CLOSE_TIMEOUT_S
+_ANSWER_WAIT_NS_MAX: Final = 500_000
+"""For how long the loop stays awake for the answer to a lone request: a synced write takes some hundred microseconds."""
 _NO_PAYLOAD: Final = memoryview(b"")
 _OPCODE_NAMES: Final = {int(opcode): opcode.name for opcode in Opcode}
 
@@ -87,7 +90,9 @@ class SessionOwner(Protocol):
 class Session:
     """An open connection. Made by `Session.open`."""
 
-    def __init__(self, address: BrokerAddress, owner: SessionOwner) -> None:
+    def __init__(
+        self, address: BrokerAddress, owner: SessionOwner, *, busy_poll: bool = False
+    ) -> None:
         self.producers: dict[int, ProducerEvents] = {}
         self.consumers: dict[int, ConsumerEvents] = {}
         self.is_writable = True
@@ -97,6 +102,11 @@ class Session:
         self._connection = Connection(Role.CLIENT)
         self._protocol: StreamProtocol[Frame] | None = None
         self._pending: dict[int, OnReply] = {}
+        self._busy_poll = (
+            BusyPoll(self._loop, _ANSWER_WAIT_NS_MAX, lambda: len(self._pending) == 1)
+            if busy_poll
+            else None
+        )
         self._correlation = 0
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -180,7 +190,8 @@ class Session:
     ) -> None:
         """Send a request; its reply goes to `on_reply`, never during this call.
 
-        It leaves at the end of the loop's turn, together with what else is sent till then, or `at_once`.
+        It leaves at the end of the loop's turn, together with what else is sent till then, or `at_once`: so does what is
+        sent by someone who has nothing else to do than to wait for the answer.
         """
         protocol = self._protocol
         # On a connection that is closing the request goes nowhere, and is answered when it has closed.
@@ -198,6 +209,8 @@ class Session:
         protocol.write(buffers)
         if at_once:
             protocol.flush()
+            if self._busy_poll is not None:
+                self._busy_poll.on_turn(0)
 
     def tell(self, command: AnyCommand) -> None:
         """Send what is not answered. Does nothing on a lost connection: its owner hears of the loss anyway."""

@@ -236,7 +236,7 @@ class BinaryEdge:
         others.
         """
         self.broker.journal.release()
-        self._busy_poll.on_read(count)
+        self._busy_poll.on_turn(count)
 
     def flush(self) -> None:
         """Send now what would otherwise wait for the loop's next turn."""

@@ -190,8 +190,8 @@ class Session:
     ) -> None:
         """Send a request; its reply goes to `on_reply`, never during this call.
 
-        It leaves at the end of the loop's turn, together with what else is sent till then, or `at_once`: so does what is
-        sent by someone who has nothing else to do than to wait for the answer.
+        It leaves at the end of the loop's turn, together with what else is sent till then, or `at_once`:
+        for someone who has nothing else to do than to wait for the answer.
         """
         protocol = self._protocol
         # On a connection that is closing the request goes nowhere, and is answered when it has closed.

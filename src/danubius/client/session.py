@@ -53,7 +53,7 @@ _GIVE_UP_KEEPALIVES: Final = 3
 _GOODBYE_GRACE_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final = 2 * CLOSE_TIMEOUT_S
 _ANSWER_WAIT_NS_MAX: Final = 500_000
-"""For how long the loop stays awake for the answer to a lone request: a synced write takes some hundred microseconds."""
+"""For how long the loop stays awake for the answer to a lone request: a synced write takes hundreds of microseconds."""
 _NO_PAYLOAD: Final = memoryview(b"")
 _OPCODE_NAMES: Final = {int(opcode): opcode.name for opcode in Opcode}
 

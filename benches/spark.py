@@ -60,7 +60,7 @@ class RowReader(DataSourceReader):
         range_ = partition.range
         client = client_of(self._options.url, self._options.patience, is_known=True)
         for payload in client.fetch(range_.name, range_.begin, range_.end, 4 << 20):
-            for batch in iter_batches(payload):
+            for batch in iter_batches(payload.data, verify=not payload.is_proven):
                 columns = zip(batch.offsets(), batch.keys(), batch.payloads(), strict=True)
                 for offset, key, value in columns:
                     if range_.begin <= offset < range_.end:

@@ -77,7 +77,7 @@ def test_an_abandoned_read_does_not_disturb_the_next(broker: BrokerProcess, topi
     second = client.fetch(topic, 0, 30_000, 64 * 1024)
     pairs = list(zip(first, second, strict=True))
     assert len(pairs) > 2
-    assert all(bytes(one) == bytes(other) for one, other in pairs)
+    assert all(bytes(one.data) == bytes(other.data) for one, other in pairs)
     assert _offsets(_rows(client, topic, 5, 10)) == [5, 6, 7, 8, 9]
 
 

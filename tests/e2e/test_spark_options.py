@@ -89,7 +89,7 @@ def stored(url: str, topic: str) -> list[int]:
     return [
         batch.header.count
         for payload in client.fetch(topic, 0, end, 8 << 20)
-        for batch in iter_batches(payload)
+        for batch in iter_batches(payload.data)
         if not batch.header.is_control
     ]
 

@@ -102,13 +102,16 @@ class FetchRequest:
 
         try:
             self._topic.check_open()
-            self._topic.log.read(first, min(self._command.bytes_max, FETCH_BYTES_MAX), read)
+            bytes_max = min(self._command.bytes_max, FETCH_BYTES_MAX)
+            # Whoever passes over damage needs somebody who finds it.
+            may_point = self._command.may_point and not self._command.skip_damaged
+            self._topic.log.read(first, bytes_max, read, may_point=may_point)
         except DanubiusError as error:
             self._finish(error)
 
     def _answer(self, first: int, chunk: Chunk) -> None:
         topic, log = self._topic, self._topic.log
-        following = chunk.end if chunk.buffers else first
+        following = chunk.end if chunk.buffers or chunk.part else first
         self._broker.count_delivered(max(0, following - first), chunk.size)
         self._finish(
             Fetched(
@@ -117,6 +120,7 @@ class FetchRequest:
                 log.start_offset,
                 log.end_offset,
                 topic.incarnation,
+                chunk.part,
             ),
             chunk.buffers,
         )

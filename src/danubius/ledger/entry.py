@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from danubius.model.file_part import FilePart
 
 Buffer = bytes | bytearray | memoryview
 
@@ -32,6 +35,8 @@ class Chunk(NamedTuple):
     end: int
     buffers: list[Buffer]
     size: int
+    part: FilePart | None = None
+    """Instead of buffers: where the batches lie, of which the first may begin below `first`."""
 
 
 class LedgerMeta(msgspec.Struct, frozen=True, gc=False, array_like=True):

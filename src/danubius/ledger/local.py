@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.model.file_part import FileIdentity
     from danubius.runtime.files import File, Files
 
 OPEN_FILES_MAX: Final = 512
@@ -229,6 +230,16 @@ class LocalLedgerStore:
             return self._read(self._path(ref, _LEDGER), own_at, own_count, may_forget=is_synced)
 
         return self._pool.read(ref, at, count, read_own)
+
+    def file_of(self, ref: LedgerRef, at: int, count: int) -> tuple[str, FileIdentity] | None:
+        entry = self._pool.extents.get(ref)
+        if entry is not None and any(
+            extent.position < at + count and at < extent.end for extent in entry.extents
+        ):
+            return None  # in the pool, where it may be moved at any time
+        path = self._path(ref, _LEDGER)
+        identity = self._files.identify(path)
+        return None if identity is None else (str(path), identity)
 
     def read_index(self, ref: LedgerRef, at_row: int, count: int) -> bytes:
         path = self._path(ref, _INDEX)

@@ -176,11 +176,14 @@ class ManagedLedger:
 
     # ------------------------------------------------------------ reading
 
-    def read(self, first: int, bytes_max: int, on_done: OnChunk) -> None:
+    def read(
+        self, first: int, bytes_max: int, on_done: OnChunk, *, may_point: bool = False
+    ) -> None:
         """Read whole batches from `first` on: at least one, or an empty chunk at the end.
 
         The chunk stays within `bytes_max` unless its first block alone is larger. Damage is a
-        `DamagedRange`: a caller that may skip it goes on at its `end`.
+        `DamagedRange`: a caller that may skip it goes on at its `end`. `may_point`: the chunk may say in which file the
+        batches lie, instead of having them; damage is for the caller to find then.
         """
         tail = self._tail
         if tail and tail[0].first <= first < self._end:
@@ -192,7 +195,7 @@ class ManagedLedger:
             if problem is not None:
                 on_done(problem)
             else:
-                self._read_written(first, bytes_max, on_done)
+                self._read_written(first, bytes_max, on_done, may_point=may_point)
 
     def _refusal(self, first: int) -> DanubiusError | None:
         if self._is_deleted:
@@ -217,11 +220,13 @@ class ManagedLedger:
             size += gathered.size
         return Chunk(base, end, buffers, size)
 
-    def _read_written(self, first: int, bytes_max: int, on_done: OnChunk) -> None:
+    def _read_written(
+        self, first: int, bytes_max: int, on_done: OnChunk, *, may_point: bool
+    ) -> None:
         ledger = self._ledgers[bisect_right(self._ledgers, first, key=_base_of) - 1]
-        again = functools.partial(self.read, first, bytes_max, on_done)
+        again = functools.partial(self.read, first, bytes_max, on_done, may_point=may_point)
         arrived = functools.partial(self._arrived, first, on_done)
-        read_written(self._backing, ledger, first, bytes_max, again, arrived)
+        read_written(self._backing, ledger, first, bytes_max, again, arrived, may_point=may_point)
 
     def _arrived(self, first: int, on_done: OnChunk, result: Chunk | DanubiusError) -> None:
         # What was deleted under the reader is gone, whether the read was quicker or found damage.

@@ -28,7 +28,8 @@ from danubius.ledger.core.format import (
 )
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import Buffer, Chunk
-from danubius.ledger.store import RereadableStore
+from danubius.ledger.store import FiledStore, RereadableStore
+from danubius.model.file_part import FilePart
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
 from danubius.record.checksum import crc32c
 from danubius.record.header import HEADER_BYTES, read_header
@@ -70,6 +71,19 @@ def read_blocks(
     start = seek_batch(data, 0, first) if first > rows[0].base_offset else 0
     base = rows[0].base_offset if start == 0 else read_header(data, start).base_offset
     return Chunk(base, end, [view[start:stop]], stop - start)
+
+
+def point_or_read(
+    store: LedgerStore, ref: LedgerRef, rows: Sequence[BlockRow], first: int
+) -> Chunk | DamagedRange:
+    """Where adjacent blocks lie, for someone who can read them there; where nobody can, as `read_blocks`."""
+    begin, end = rows[0].position, rows[-1].position + rows[-1].size
+    found = store.file_of(ref, begin, end - begin) if isinstance(store, FiledStore) else None
+    if found is None:
+        return read_blocks(store, ref, rows, first)
+    path, identity = found
+    part = FilePart(path, *identity, begin, [(row.size, row.crc) for row in rows])
+    return Chunk(rows[0].base_offset, rows[-1].end_offset, [], end - begin, part)
 
 
 def _count_sound(data: bytes, rows: Sequence[BlockRow]) -> int:

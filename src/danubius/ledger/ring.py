@@ -81,9 +81,15 @@ class Ring:
             self._drop_oldest()
 
     def read(
-        self, first: int, bytes_max: int, on_done: Callable[[Chunk | DanubiusError], None]
+        self,
+        first: int,
+        bytes_max: int,
+        on_done: Callable[[Chunk | DanubiusError], None],
+        *,
+        may_point: bool = False,
     ) -> None:
         """Hand over batches from `first`, or the oldest kept, on; at once, without a copy."""
+        del may_point  # there are no files here
         if first > self._end or first < 0:
             on_done(
                 OffsetOutOfRange(f"offset {first} is not in the topic; the next one is {self._end}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+    from danubius.model.file_part import FileIdentity
 
 SMALL_BYTES: Final = 64 * KIB
 """A ledger that gets less than this at once is better written together with others."""
@@ -101,6 +102,15 @@ class LedgerStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class FiledStore(Protocol):
+    """A store of files that others on this machine may read too."""
+
+    def file_of(self, ref: LedgerRef, at: int, count: int) -> tuple[str, FileIdentity] | None:
+        """The file that has these bytes of the ledger, at the same position; None if there is no such file."""
+        ...
 
 
 @runtime_checkable

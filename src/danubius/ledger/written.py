@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from danubius.errors import DanubiusError, StorageFailed
 from danubius.ledger.core.damage import DamagedRange
-from danubius.ledger.reader import find_time_on_disk, load_index, read_blocks
+from danubius.ledger.reader import find_time_on_disk, load_index, point_or_read, read_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     OnFound = Callable[[int | DanubiusError | None], None]
 
 
-def read_written(
+def read_written(  # noqa: PLR0913  # a question, and where its answer goes
     backing: Backing,
     ledger: Ledger,
     first: int,
     bytes_max: int,
     again: Callable[[], None],
     on_done: OnChunk,
+    *,
+    may_point: bool = False,
 ) -> None:
-    """Whole batches from the one that holds `first` on."""
+    """Whole batches from the one that holds `first` on; `may_point`: or where they lie."""
     index = _index_or_load(backing, ledger, again, on_done)
     if index is None:
         return
@@ -42,9 +44,8 @@ def read_written(
         end = gap[1] or ledger.end_offset
         on_done(DamagedRange(ledger.ref, gap[0], end, "no sound batch was found there"))
         return
-    work = functools.partial(
-        read_blocks, backing.store, ledger.ref, index.plan(first, bytes_max), first
-    )
+    read = point_or_read if may_point else read_blocks
+    work = functools.partial(read, backing.store, ledger.ref, index.plan(first, bytes_max), first)
     backing.reads_of(ledger).submit(work, on_done)
 
 

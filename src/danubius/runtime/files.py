@@ -22,6 +22,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from danubius.errors import DanubiusError, DataDirectoryInUse, StorageFailed, StorageFull
+from danubius.model.file_part import FileIdentity
+from danubius.runtime.machine import running_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,6 +133,10 @@ class Files(Protocol):
         """Make everything on the file system of `path` durable: content, sizes and names."""
         ...
 
+    def identify(self, path: Path) -> FileIdentity | None:
+        """Which file this is on this machine; None if it is none, or nobody else could open it."""
+        ...
+
     def free_bytes(self, path: Path) -> int: ...
     def write_atomic(self, path: Path, data: Buffer) -> None:
         """Replace a file durably: after a crash it is the old one or the new one, whole."""
@@ -203,6 +209,14 @@ class LocalFiles:
 
     def sync_all(self, path: Path) -> None:
         self._sync_with(_sync_file_system, path)
+
+    def identify(self, path: Path) -> FileIdentity | None:
+        machine = running_machine()
+        try:
+            facts = path.stat()
+        except OSError:
+            return None
+        return FileIdentity(machine, facts.st_dev, facts.st_ino) if machine else None
 
     def free_bytes(self, path: Path) -> int:
         try:

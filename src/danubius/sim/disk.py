@@ -177,6 +177,10 @@ class SimFiles:
             for inode in set(self._names.values()):
                 inode.sync()
 
+    def identify(self, path: Path) -> None:  # noqa: ARG002
+        """Nobody else can open what is simulated."""
+        return
+
     def free_bytes(self, path: Path) -> int:  # noqa: ARG002  there is one file system here
         with self._mutex:
             if self.capacity_bytes is None:

@@ -15,7 +15,7 @@ import os
 import random
 import socket
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from danubius.errors import (
 )
 from danubius.model.limits import KIB, MIB
 from danubius.model.subscription import EARLIEST, AtOffset
+from danubius.spark.file_parts import FileParts
 from danubius.wire.commands import (
     AnyCommand,
     Error,
@@ -84,6 +85,14 @@ class Patience(msgspec.Struct, frozen=True):
     """For a broker that was there before: a restart must fit into it."""
 
 
+class Payload(NamedTuple):
+    """Whole record batches, one behind the other."""
+
+    data: memoryview
+    is_proven: bool
+    """Whether checksums say that these are the bytes that were stored."""
+
+
 class FetchClient:
     """One broker, one blocking connection, dialled again when it is lost."""
 
@@ -97,6 +106,7 @@ class FetchClient:
         self._correlation = 0
         self._waited_for: set[int] = set()
         self._answers: dict[int, Answer] = {}
+        self._files = FileParts()
 
     # ------------------------------------------------------------ requests
 
@@ -134,7 +144,7 @@ class FetchClient:
         lossy: bool = False,
         incarnation: int = 0,
         record_bytes: float = 0.0,
-    ) -> Iterator[memoryview]:
+    ) -> Iterator[Payload]:
         """Record batches that hold [begin, end), in order. The next ones are asked for before some are handed out.
 
         `lossy`: pass over what is gone (deleted, truncated, damaged) instead of raising OffsetOutOfRange,
@@ -147,9 +157,11 @@ class FetchClient:
             size = bytes_max
             if record_bytes:
                 size = min(size, int((end - at) * record_bytes * _SIZE_SLACK) + KIB)
-            return Fetch(topic, AtOffset(at), size, 0, lossy)
+            may_point = is_pointing and self._files.is_worth_asking and not lossy
+            return Fetch(topic, AtOffset(at), size, 0, lossy, may_point)
 
         at = begin
+        is_pointing = True
         ticket: int | None = None
         try:
             while at < end:
@@ -164,14 +176,29 @@ class FetchClient:
                     _check_whole(topic, at, end, reply, incarnation)
                 elif reply.next <= at or _is_another(incarnation, reply):
                     return
-                at = reply.next
+                came_from, at = at, reply.next
                 if at < end:
                     ticket = self._ask_ahead(ask())
-                assert not isinstance(answer, DanubiusError)
-                yield answer[1]
-        finally:
-            if ticket is not None:
+                payload = self._payload_of(answer)
+                is_pointing = payload is not None
+                if payload is not None:
+                    yield payload
+                    continue
+                # The file is elsewhere, or gone, or damaged, which the broker says better: let it send the bytes.
                 self._forget(ticket)
+                at, ticket = came_from, None
+        finally:
+            self._forget(ticket)
+
+    def _payload_of(self, answer: Answer) -> Payload | None:
+        """The batches of an answer; None if they lie in a file and cannot be read there."""
+        assert not isinstance(answer, DanubiusError)
+        reply, data = answer
+        part = reply.part if isinstance(reply, Fetched) else None
+        if part is None:
+            return Payload(data, is_proven=False)
+        read = self._files.read(part)
+        return None if read is None else Payload(read, is_proven=True)
 
     def _first_left(self, topic: str, at: int, end: int) -> int:
         """Where to go on when `at` is gone; `end` if nothing before it is there."""
@@ -184,6 +211,7 @@ class FetchClient:
 
     def close(self) -> None:
         """Hang up."""
+        self._files.close()
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -302,9 +330,10 @@ class FetchClient:
         self._waited_for.discard(ticket)
         return self._answers.pop(ticket)
 
-    def _forget(self, ticket: int) -> None:
-        self._waited_for.discard(ticket)
-        self._answers.pop(ticket, None)
+    def _forget(self, ticket: int | None) -> None:
+        if ticket is not None:
+            self._waited_for.discard(ticket)
+            self._answers.pop(ticket, None)
 
     def _take(self, frame: Frame) -> None:
         command, correlation, payload = frame

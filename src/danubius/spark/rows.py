@@ -54,7 +54,7 @@ def read_rows(
         incarnation=range_.incarnation,
         record_bytes=range_.record_bytes,
     ):
-        for batch in iter_batches(payload):
+        for batch in iter_batches(payload.data, verify=not payload.is_proven):
             part = None if batch.header.is_control else _within(batch, range_)
             if part is None:
                 continue
@@ -121,7 +121,7 @@ class _Pieces:
         for payload in self._client.fetch(
             self._topic, offset, offset + 1, 1, incarnation=self._incarnation
         ):
-            for batch in iter_batches(payload):
+            for batch in iter_batches(payload.data, verify=not payload.is_proven):
                 if batch.base_offset <= offset < batch.end_offset:
                     return batch.payload(offset - batch.base_offset)
         raise OffsetOutOfRange(

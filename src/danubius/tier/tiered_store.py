@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from danubius.errors import DanubiusError, ObjectNotFound, StorageFailed, TierMisconfigured
 from danubius.ledger.core.format import INDEX_ROW_BYTES
 from danubius.ledger.entry import LedgerRef
+from danubius.ledger.store import FiledStore
 from danubius.runtime.shared_cache import SharedCache
 from danubius.runtime.threads import Lock, Worker, finishing
 from danubius.tier.core.read_ahead import ReadAhead
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta
     from danubius.ledger.store import Append, LedgerStore
+    from danubius.model.file_part import FileIdentity
     from danubius.runtime.threads import Spawn
     from danubius.tier.config import TierConfig
     from danubius.tier.objects import ObjectStore
@@ -134,6 +136,13 @@ class TieredLedgerStore:
                 return data
         self._read_ahead(ref, cold, at, count)
         return self._read_object(cold, at, min(count, cold.data_bytes - at))
+
+    def file_of(self, ref: LedgerRef, at: int, count: int) -> tuple[str, FileIdentity] | None:
+        """The local file, as long as reads go there."""
+        cold, local = self._places.get(ref), self._local
+        if (cold is None or cold.is_local) and isinstance(local, FiledStore):
+            return local.file_of(ref, at, count)
+        return None
 
     def reread(self, ref: LedgerRef, at: int, count: int) -> bytes:
         cold = self._places.get(ref)

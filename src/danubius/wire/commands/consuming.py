@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from danubius.model.file_part import FilePart
 from danubius.model.policy import FailurePolicy
 from danubius.model.subscription import LATEST, Position, SubscriptionType
 from danubius.wire.commands.fields import Count, Handle, Ranges
@@ -116,6 +117,8 @@ class Fetch(Command, frozen=True):
     wait_ms: Count = 0
     """How long to wait at the end of the topic for something new."""
     skip_damaged: bool = False
+    may_point: bool = False
+    """The reader is on the broker's machine, as far as it knows: where batches lie in a file, say so instead."""
 
 
 class Fetched(Command, frozen=True):
@@ -128,3 +131,5 @@ class Fetched(Command, frozen=True):
     end_offset: Count
     incarnation: Count = 0
     """See OffsetResolved."""
+    part: FilePart | None = None
+    """Instead of batches, where they lie; only if the fetch said that it may."""

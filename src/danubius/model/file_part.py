@@ -1,0 +1,38 @@
+"""Where stored batches lie, for readers on the broker's own machine: they read the file themselves.
+
+A part is proven by whoever reads it. The file is the right one if machine, device and inode are those of the file that
+the reader opened: names alone mean nothing in another container or on another machine. The bytes are the right ones if
+every block has its checksum. A reader that finds anything else asks for the bytes instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class FileIdentity(NamedTuple):
+    """A file, whatever it is called."""
+
+    machine: str
+    """The running kernel's."""
+    device: int
+    inode: int
+
+
+class FilePart(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Adjacent blocks of a ledger in one file."""
+
+    path: str
+    machine: str
+    device: int
+    inode: int
+    position: int
+    """Of the first block in the file."""
+    blocks: list[tuple[int, int]]
+    """Size and crc32c of each."""
+
+    @property
+    def size(self) -> int:
+        return sum([size for size, _ in self.blocks])

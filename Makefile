@@ -9,7 +9,7 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-azure check format docs protos bench bench-spark bench-grpc fuzz fuzz-rest lock clean
+.PHONY: help setup demo test test-azure check format docs protos bench bench-spark bench-cold bench-grpc fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -58,6 +58,9 @@ bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; 
 
 bench-spark: $(STAMP) ## topics read and written by Spark, micro-batches, latency; writes docs/benchmarks.md
 	@$(PY) benches/spark.py $(BENCH_ARGS)
+
+bench-cold: $(STAMP) ## cold storage beside plain OpenDAL, publishing with and without it; writes docs/benchmarks.md (minutes)
+	@$(PY) benches/cold.py $(BENCH_ARGS)
 
 bench-grpc: $(STAMP) ## Danube's own client beside the native one (minutes)
 	@$(PY) benches/grpc.py $(BENCH_ARGS)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
-from spark_report import Figure, keep, rate, share, show
+from report import Figure, keep, rate, share, show
 
 import danubius
 from danubius.record.scan import iter_batches
@@ -368,11 +368,7 @@ def main() -> None:
         shutil.rmtree(work, ignore_errors=True)
     if not arguments.quick and arguments.only == parser.get_default("only"):
         given = shlex.join(sys.argv[1:])
-        keep(
-            _DOCUMENT,
-            figures,
-            f"make bench-spark BENCH_ARGS='{given}'" if given else "make bench-spark",
-        )
+        keep(_DOCUMENT, figures, "bench-spark", given, ["danubius", "pyspark", "pyarrow"])
         print(f"\nwritten to {_DOCUMENT.name}")
 
 

@@ -1,15 +1,12 @@
-"""Figures of `make bench-spark` with their bars, for the terminal and for docs/benchmarks.md."""
+"""Figures with their bars, for the terminal and for docs/benchmarks.md."""
 
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-START: Final = "<!-- spark: written by make bench-spark -->"
-END: Final = "<!-- end of spark -->"
 
 
 class Figure(NamedTuple):
@@ -43,14 +40,17 @@ def show(figure: Figure) -> None:
     print(f"  {figure.what:44} {figure.measured:>28}  {against:34} {verdict}", flush=True)
 
 
-def keep(document: Path, figures: list[Figure], command: str) -> None:
-    """Replace what stands between the two marks."""
+def keep(document: Path, figures: list[Figure], target: str, given: str, using: list[str]) -> None:
+    """Replace what stands between the two marks of a target of make."""
+    command = f"make {target} BENCH_ARGS='{given}'" if given else f"make {target}"
+    name = target.removeprefix("bench-")
+    start, end = f"<!-- {name}: written by make {target} -->", f"<!-- end of {name} -->"
     text = document.read_text()
-    before, found, rest = text.partition(START)
-    _, ended, after = rest.partition(END)
+    before, found, rest = text.partition(start)
+    _, ended, after = rest.partition(end)
     if not found or not ended:
-        raise SystemExit(f"{document} lacks {START} or {END}")
-    versions = [f"{name} {version(name)}" for name in ("danubius", "pyspark", "pyarrow")]
+        raise SystemExit(f"{document} lacks {start} or {end}")
+    versions = [f"{name} {version(name)}" for name in using]
     head = f"Command: `{command}`  \nVersions: {', '.join(versions)}"
     lines = ["| work | measured | against | bar | |", "|---|---:|---:|---:|---|"]
     lines += [
@@ -58,4 +58,4 @@ def keep(document: Path, figures: list[Figure], command: str) -> None:
         for each in figures
     ]
     table = "\n".join(lines)
-    document.write_text(f"{before}{START}\n\n{head}\n\n{table}\n\n{END}{after}")
+    document.write_text(f"{before}{start}\n\n{head}\n\n{table}\n\n{end}{after}")

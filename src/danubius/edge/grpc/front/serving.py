@@ -169,19 +169,19 @@ class Ports:
             await self._check(context)
             reading = _Reading()
             number = self._hand_over(method, request, context, reading)
-            frame: Frame | None = None
             try:
-                frame = await self._pass_on(number, reading, context)
-            except aio.InternalError:
+                last = await self._pass_on(number, reading, context)
+            except BaseException as error:
+                self._relay.send(header(frames.CANCEL, 0, 0, number))
+                if not isinstance(error, aio.InternalError):
+                    raise
                 # Its client went while something was written to it: nobody is left to be answered.
                 log.debug("a gRPC client left", extra={"method": method.name})
                 return
             finally:
                 del self._calls[number]
-                if frame is None:
-                    self._relay.send(header(frames.CANCEL, 0, 0, number))
-            if frame.number:
-                await _abort(context, frame)
+            if last.number:
+                await _abort(context, last)
 
         return call
 

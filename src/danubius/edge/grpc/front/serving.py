@@ -20,7 +20,6 @@ from grpc import aio
 from danubius.edge.grpc import frames
 from danubius.edge.grpc.addresses import bracketed
 from danubius.edge.grpc.frames import Bound, header, peer_prefix
-from danubius.edge.grpc.front.standard import add_standard
 from danubius.edge.grpc.window import Credit, cost_of
 
 if TYPE_CHECKING:
@@ -111,6 +110,9 @@ class Ports:
 
     async def serve(self, served: Serve) -> None:
         """Let clients in."""
+        # Half of what there is to import: the broker has waited for the ports, and does not wait for this.
+        from danubius.edge.grpc.front.standard import add_standard
+
         for server, methods in zip(self._servers, (served.data, served.admin), strict=True):
             names = self._add(server, methods)
             await add_standard(server, names)

@@ -14,6 +14,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
+from danubius.edge.grpc import front_process
 from danubius.edge.grpc.frames import Open
 from danubius.edge.grpc.front_process import Front
 from danubius.edge.grpc.messages import danube
@@ -207,6 +208,27 @@ async def die_and_come_back() -> None:
         async with asyncio.timeout(CALL_S):
             await bench.front.up.wait()
         assert bench.front.restarts == 1
+        assert (await bench.ask()).status == 0
+
+
+async def test_a_front_that_hangs_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front_process, "PING_S", 0.2)
+    await on_grpc_loop(hang())
+
+
+async def hang() -> None:
+    async with serving(Servicer(HEALTH, {"HealthCheck": well})) as bench:
+        assert (await bench.ask()).status == 0
+        pid = bench.front.pid
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(CALL_S):
+            with pytest.raises(aio.AioRpcError) as lost:
+                await bench.ask()
+            assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
+            await bench.front.up.wait()
+        assert bench.front.pid not in (0, pid)
         assert (await bench.ask()).status == 0
 
 

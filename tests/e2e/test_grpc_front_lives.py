@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 KILLS = 3
 WAIT_S = 60.0
-
-
-def health(broker: BrokerProcess) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{broker.http_url}/health", timeout=WAIT_S) as reply:
-        return json.loads(reply.read())
 
 
 def metric(broker: BrokerProcess, name: str) -> float:
@@ -54,11 +49,11 @@ def wait_gone(pid: int) -> None:
 
 def kill_front(broker: BrokerProcess) -> None:
     """Kill it, and wait for the next one."""
-    before = health(broker)
+    before = broker.health()
     assert before["grpc_is_up"]
     os.kill(before["grpc_front_pid"], signal.SIGKILL)
     limit = time.monotonic() + WAIT_S
-    while (now := health(broker))["grpc_front_restarts"] == before["grpc_front_restarts"]:
+    while (now := broker.health())["grpc_front_restarts"] == before["grpc_front_restarts"]:
         assert now["status"] == "ok"
         assert time.monotonic() < limit
         time.sleep(0.01)
@@ -100,7 +95,7 @@ def test_a_front_ends_with_its_broker_however_that_ends(start_broker: StartBroke
         raw.create("/default/t")
         raw.send("/default/t", b"x")
     for end in (broker.kill, broker.stop):
-        pid = health(broker)["grpc_front_pid"]
+        pid = broker.health()["grpc_front_pid"]
         assert is_alive(pid)
         end()
         wait_gone(pid)

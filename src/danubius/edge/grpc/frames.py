@@ -45,8 +45,10 @@ WRITE: Final = 11
 """To the front: one message of a stream."""
 END: Final = 12
 """To the front: a call is over with this status; the body is its sentence."""
+PING: Final = 13
+"""To the front, which sends it back: it is alive, and takes its turns."""
 
-KINDS: Final = frozenset(range(OPEN, END + 1))
+KINDS: Final = frozenset(range(OPEN, PING + 1))
 
 
 class Frame(NamedTuple):

@@ -40,6 +40,10 @@ AGAIN_MAX_S: Final = 10.0
 """but no longer than this,"""
 STEADY_S: Final = 30.0
 """and from the beginning after it has lived for so long."""
+PING_S: Final = 5.0
+"""How often it is asked whether it is alive."""
+UNANSWERED_MAX: Final = 6
+"""Of these in a row, before it is taken for dead: counted, so that a machine that was asleep is not a reason."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Of a terminal or a supervisor, to all processes at once: the broker acts on them, and ends the front."""
 
@@ -63,6 +67,7 @@ class _Life:
         self._bound: asyncio.Future[Bound] = asyncio.get_running_loop().create_future()
         self._board: Switchboard | None = None
         self._relay: Relay | None = None
+        self._is_answering = True
 
     async def bind(self, asked: Open) -> Bound:
         """Have it take its ports; returns the real ones."""
@@ -108,8 +113,26 @@ class _Life:
             await asyncio.to_thread(self.process.wait, END_S)
         return self.process.returncode
 
+    async def watch(self) -> None:
+        """Until it has ended, by itself or because it no longer answers."""
+        assert self._relay is not None
+        unanswered = 0
+        while unanswered < UNANSWERED_MAX:
+            self._is_answering = False
+            self._relay.send(header(frames.PING))
+            try:
+                async with asyncio.timeout(PING_S):
+                    await self.ended.wait()
+            except TimeoutError:
+                unanswered = 0 if self._is_answering else unanswered + 1
+            else:
+                return
+        log.warning("the gRPC front does not answer and is killed")
+
     def _hear(self, frame: Frame) -> None:
-        if self._board is not None:
+        if frame.kind == frames.PING:
+            self._is_answering = True
+        elif self._board is not None:
             self._board.take(frame)
         elif self._bound.done():
             pass
@@ -182,7 +205,7 @@ class Front:
         wait_s = AGAIN_S
         while True:
             began_s = loop.time()
-            await self._life.ended.wait()
+            await self._life.watch()
             self.up.clear()
             code = await self._life.end()
             lived_s = loop.time() - began_s

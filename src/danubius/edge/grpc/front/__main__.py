@@ -46,6 +46,8 @@ class Front:
             self._begin(self._ports.serve(frames.decode_serve(frame.body)))
         elif frame.kind == frames.STOP:
             self._begin(self._stop(frame.number / 1000))
+        elif frame.kind == frames.PING:
+            self.relay.send(header(frames.PING))
         else:
             self._ports.hear(frame)
 

@@ -10,10 +10,12 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
+from danubius.edge.grpc.messages import danube
 from e2e.broker_process import environment, free_port
 from e2e.danube_process import danube_client
 from e2e.raw_grpc import raw_grpc
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from e2e.conftest import StartBroker
 
 KILLS = 3
+BURST = 2_500
 WAIT_S = 60.0
 
 
@@ -100,6 +103,20 @@ def test_a_front_ends_with_its_broker_however_that_ends(start_broker: StartBroke
         end()
         wait_gone(pid)
         broker.start()
+
+
+def test_calls_that_come_in_a_burst_are_all_answered(grpc_broker: BrokerProcess) -> None:
+    request = danube.HealthCheckRequest(client=0, id=1).SerializeToString()
+    front = grpc_broker.front_pid
+    with grpc.insecure_channel(f"127.0.0.1:{grpc_broker.grpc_port}") as channel:
+        ask: Any = channel.unary_unary("/danube.HealthCheck/HealthCheck")
+        ask(request, timeout=WAIT_S)
+        os.kill(front, signal.SIGSTOP)  # so that it finds all of them at once
+        try:
+            asked = [ask.future(request, timeout=WAIT_S) for _ in range(BURST)]
+        finally:
+            os.kill(front, signal.SIGCONT)
+        assert {one.code() for one in asked} == {grpc.StatusCode.OK}
 
 
 def test_an_interrupt_at_the_terminal_stops_both_without_a_trace(data_dir: Path) -> None:

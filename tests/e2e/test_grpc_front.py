@@ -134,6 +134,38 @@ async def leave_while_one_is_under_way() -> None:
         assert len(bench.board) == 0
 
 
+async def test_what_is_a_bug_of_the_broker_is_answered_as_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await on_grpc_loop(raise_in_methods())
+    assert caplog.text.count("a gRPC request failed") == 3
+
+
+async def raise_in_methods() -> None:
+    async def slow(request: Any, context: Any) -> Any:
+        raise ZeroDivisionError
+
+    def quick(request: Any, call: Any) -> Any:
+        raise ZeroDivisionError
+
+    async def receive(request: Any, context: Any) -> None:
+        await context.write(danube.StreamMessage())
+        raise ZeroDivisionError
+
+    for servicer in (
+        Servicer(HEALTH, {"HealthCheck": slow}),
+        Servicer(HEALTH, quick={"HealthCheck": quick}),
+    ):
+        async with serving(servicer) as bench:
+            with pytest.raises(aio.AioRpcError, match="its log says how") as refused:
+                await bench.ask()
+            assert refused.value.code() is grpc.StatusCode.INTERNAL
+    async with serving(Servicer(CONSUMERS, streams={"ReceiveMessages": receive})) as bench:
+        stream = bench.stream()
+        assert await stream.read() == danube.StreamMessage()
+        assert await stream.code() is grpc.StatusCode.INTERNAL
+
+
 async def test_a_stream_that_nobody_reads_holds_its_writer_up_and_loses_nothing() -> None:
     await on_grpc_loop(stall())
 

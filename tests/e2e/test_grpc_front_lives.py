@@ -108,8 +108,9 @@ def test_a_front_ends_with_its_broker_however_that_ends(start_broker: StartBroke
 def test_calls_that_come_in_a_burst_are_all_answered(grpc_broker: BrokerProcess) -> None:
     request = danube.HealthCheckRequest(client=0, id=1).SerializeToString()
     front = grpc_broker.front_pid
-    with grpc.insecure_channel(f"127.0.0.1:{grpc_broker.grpc_port}") as channel:
-        ask: Any = channel.unary_unary("/danube.HealthCheck/HealthCheck")
+    channel: Any = grpc.insecure_channel(f"127.0.0.1:{grpc_broker.grpc_port}")
+    with channel:
+        ask = channel.unary_unary("/danube.HealthCheck/HealthCheck")
         ask(request, timeout=WAIT_S)
         os.kill(front, signal.SIGSTOP)  # so that it finds all of them at once
         try:

@@ -18,6 +18,7 @@ from danubius.edge.grpc import front_process
 from danubius.edge.grpc.frames import Open
 from danubius.edge.grpc.front_process import Front
 from danubius.edge.grpc.messages import danube
+from danubius.edge.grpc.relay import HIGH_WATER_BYTES
 from danubius.edge.grpc.servicer import Servicer
 from danubius.edge.grpc.switchboard import Switchboard
 from danubius.errors import InvalidArgument
@@ -198,6 +199,40 @@ async def stall() -> None:
             assert (await stream.read()).request_id == number
         assert await stream.read() is aio.EOF
     assert written == count
+
+
+async def test_all_streams_together_wait_for_a_front_that_does_not_read() -> None:
+    await on_grpc_loop(stall_the_front())
+
+
+async def stall_the_front() -> None:
+    streams_count, count, payload = 100, 10, bytes(20_000)
+    go_on = asyncio.Event()
+    written = 0
+
+    async def receive(request: Any, context: Any) -> None:
+        nonlocal written
+        await context.write(danube.StreamMessage())
+        await go_on.wait()
+        for number in range(count):
+            await context.write(danube.StreamMessage(request_id=number, payload=payload))
+            written += len(payload)
+
+    async with serving(Servicer(CONSUMERS, streams={"ReceiveMessages": receive})) as bench:
+        streams = [bench.stream() for _ in range(streams_count)]
+        for stream in streams:
+            await stream.read()
+        os.kill(bench.front.pid, signal.SIGSTOP)
+        go_on.set()
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        # Their windows alone would be more: what is on its way to the front, and in the kernel.
+        assert HIGH_WATER_BYTES < written < HIGH_WATER_BYTES + 1_000_000
+        os.kill(bench.front.pid, signal.SIGCONT)
+        for stream in streams:
+            got = [(await stream.read()).request_id for _ in range(count)]
+            assert got == list(range(count))
+            assert await stream.read() is aio.EOF
 
 
 async def test_a_front_that_dies_ends_its_calls_and_comes_back_on_its_ports() -> None:

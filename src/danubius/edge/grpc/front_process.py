@@ -56,13 +56,17 @@ class _Life:
     def __init__(self, level: str, log_format: str) -> None:
         """Start it; it makes itself ready while others do something else."""
         try:
-            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            with theirs:
-                self.process = _start(theirs.fileno(), level, log_format)
+            with contextlib.ExitStack() as unless_started:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                unless_started.enter_context(ours)
+                with theirs:
+                    self.process = _start(theirs.fileno(), level, log_format)
+                unless_started.pop_all()
         except OSError as error:
             raise BrokerUnavailable(
                 f"the gRPC front cannot be started: {error.strerror}"
             ) from error
+        self._socket = ours
         self.ended = asyncio.Event()
         self._bound: asyncio.Future[Bound] = asyncio.get_running_loop().create_future()
         self._board: Switchboard | None = None

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX: Final = 17 * 1024 * 1024
 """Of one frame: a request as large as the front takes it, and its peer."""
-TURN_FRAMES: Final = 256
+TURN_FRAMES: Final = 128
 """Handed over in one turn: a few milliseconds of work."""
 TURN_BYTES: Final = 512 * 1024
 """Read in one turn; a single larger frame is read in several."""
 HIGH_WATER_BYTES: Final = 4 * 1024 * 1024
 """Above this, what waits to be read by the other side stops streams."""
+FLUSH_BYTES: Final = 256 * 1024
+"""So much does not wait for the end of the turn: whoever writes must see that nobody reads."""
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +75,8 @@ class Relay(asyncio.Protocol):
         if body:
             self._outgoing.append(body)
         self._outgoing_bytes += len(head) + len(body)
+        if self._outgoing_bytes >= FLUSH_BYTES:
+            self._flush()
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.is_closed:

@@ -1,10 +1,11 @@
 """`make bench-grpc`: Danube's own client against this broker, beside the native client on the same work, in one run.
 
-Messages a second, and the broker's CPU for one message: one sender that waits for every answer, 64 of them, and one
-consumer that acknowledges one by one. Then the native client, alone, beside 64 senders of gRPC to the same broker, and
-beside 64 senders of gRPC to another broker on this machine. The last is the control: whoever shares a machine has less
-of it, and what the edge itself keeps from the native path is the difference between the two. Each repetition takes all
-turns, so that a slow minute of the machine hits all of them; the median counts.
+Messages a second, and for each the CPU of the broker and that of its gRPC front, which is a process of its own: one
+sender that waits for every answer, 64 of them, and one consumer that acknowledges one by one. Then the native client,
+alone, beside 64 senders of gRPC to the same broker, and beside 64 senders of gRPC to another broker on this machine.
+The last is the control: whoever shares a machine has less of it, and what the edge itself keeps from the native path is
+the difference between the two. Each repetition takes all turns, so that a slow minute of the machine hits all of them;
+the median counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,11 +41,23 @@ _SIZE = 100
 _topics = itertools.count()
 
 
+class Cpu(NamedTuple):
+    """Of one broker."""
+
+    broker: float
+    front: float
+
+
 class Figure(NamedTuple):
-    """One measurement: messages a second, and the broker's CPU for each."""
+    """One measurement: messages a second, and microseconds of CPU for each."""
 
     rate: float
-    cpu_us: float
+    cpu_us: Cpu
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 class Bench:
@@ -54,15 +68,18 @@ class Bench:
         self._grpc_url, self._other_url = urls
         self._share = share
 
-    def _cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._broker.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
+        with urllib.request.urlopen(f"{broker.http_url}/health") as page:  # noqa: S310  # ours
+            self._front_pid: int = json.loads(page.read())["grpc_front_pid"]
+
+    def _cpu_s(self) -> Cpu:
+        return Cpu(_cpu_s(self._broker.pid), _cpu_s(self._front_pid))
 
     def _measure(self, count: int, work: Callable[[int], float]) -> Figure:
         count = max(100, count // self._share)
         before = self._cpu_s()
         seconds = work(count)
-        return Figure(count / seconds, (self._cpu_s() - before) / count * 1e6)
+        used = (now - then for now, then in zip(self._cpu_s(), before, strict=True))
+        return Figure(count / seconds, Cpu(*(one / count * 1e6 for one in used)))
 
     def _client(self, *arguments: object) -> subprocess.Popen[str]:
         # Without -P it would take this very file for the package `grpc`.
@@ -204,11 +221,13 @@ def main() -> int:
         for _ in range(repeat):
             for name, measure in rows.items():
                 figures[name].append(measure())
-    print("| what | messages/s | broker CPU a message |\n|---|--:|--:|")
+    print("| what | messages/s | broker CPU a message | front CPU a message |")
+    print("|---|--:|--:|--:|")
     for name, some in figures.items():
         rate = statistics.median(one.rate for one in some)
-        cpu_us = statistics.median(one.cpu_us for one in some)
-        print(f"| {name} | {rate:,.0f} | {cpu_us:,.1f} us |")
+        broker_us = statistics.median(one.cpu_us.broker for one in some)
+        front_us = statistics.median(one.cpu_us.front for one in some)
+        print(f"| {name} | {rate:,.0f} | {broker_us:,.1f} us | {front_us:,.1f} us |")
     return 0
 
 

@@ -8,6 +8,7 @@ until its owner forgets it: a failing test shows their logs.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -17,9 +18,10 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -247,6 +249,20 @@ class BrokerProcess:
         """The memory it holds now."""
         return self._status_kib("VmRSS") * 1024
 
+    @property
+    def front_pid(self) -> int:
+        """The process of its gRPC ports."""
+        return self.health()["grpc_front_pid"]
+
+    def front_rss_bytes(self) -> int:
+        """The memory that this one holds."""
+        return self._status_kib("VmRSS", self.front_pid) * 1024
+
+    def health(self) -> dict[str, Any]:
+        """What it says of itself."""
+        with urllib.request.urlopen(f"{self.http_url}/health", timeout=60) as page:
+            return json.loads(page.read())
+
     def rss_peak_bytes(self) -> int:
         """The most memory that it ever held in this life."""
         return self._status_kib("VmHWM") * 1024
@@ -257,11 +273,12 @@ class BrokerProcess:
     def open_files(self) -> int:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
-    def _status_kib(self, name: str) -> int:
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+    def _status_kib(self, name: str, pid: int = 0) -> int:
+        pid = pid or self.pid
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith(name + ":"):
                 return int(line.split()[1])
-        raise AssertionError(f"no {name} for process {self.pid}")
+        raise AssertionError(f"no {name} for process {pid}")
 
     def _read_output(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

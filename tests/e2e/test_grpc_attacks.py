@@ -42,13 +42,14 @@ async def test_ten_thousand_producers_that_vanish_cost_little(start_broker: Star
                     await producer.send(b"%d" % number)
 
     async with bystander(broker.url, "/honest/t") as other:
-        before = broker.rss_bytes()
+        before, front_before = broker.rss_bytes(), broker.front_rss_bytes()
         async with asyncio.TaskGroup() as tasks:
             for at in range(CONNECTIONS):
                 tasks.create_task(crowd(at))
         await other.check()
         grown = broker.rss_bytes() - before
         assert grown < 150 * MIB, f"{grown / VANISHING:.0f} bytes a producer"
+        assert broker.front_rss_bytes() - front_before < 100 * MIB
         async with danubius.connect(broker.url) as client:
             found = [one.payload for one in await read_all(client, topics[0])]
         assert sorted(found) == sorted(b"%d" % number for number in range(0, VANISHING, 10))
@@ -65,7 +66,7 @@ async def test_a_stream_that_is_not_read_bounds_its_own_memory(
         await client.create_topic(topic)
         stalled = await DanubeConsumer.open(calls, topic, "stalled")
         healthy = await DanubeConsumer.open(calls, topic, "healthy", kind=SHARED)
-        before = broker.rss_bytes()
+        before, front_before = broker.rss_bytes(), broker.front_rss_bytes()
         async with client.producer(topic, durability="written") as producer:
             for at in range(0, total, 1000):
                 await producer.send_many(
@@ -74,6 +75,7 @@ async def test_a_stream_that_is_not_read_bounds_its_own_memory(
         assert await distinct_offsets(healthy, 1000) == list(range(1000))
         grown = broker.rss_bytes() - before
         assert grown < 150 * MIB, f"{grown / MIB:.0f} MiB for a backlog of {total / 1000:.0f} MB"
+        assert broker.front_rss_bytes() - front_before < 50 * MIB
         assert await distinct_offsets(stalled, 1000) == list(range(1000)), (
             "it goes on where it stopped"
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from danubius.app.options import dialable
 
@@ -13,30 +14,53 @@ if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
     from danubius.broker.node import Node
     from danubius.edge.grpc.edge import GrpcEdge
+    from danubius.edge.grpc.front_process import Front
     from danubius.runtime.files import Files
+
+_NEEDED: Final = ("google.protobuf", "grpc", "grpc_health", "grpc_reflection")
 
 log = logging.getLogger(__name__)
 
 
-async def open_grpc(
-    node: Node, options: StandaloneOptions, folder: Path, files: Files, http_url: str
-) -> GrpcEdge | None:
-    """Serve clients of Danube; None, and a line in the log, if the extra is not installed."""
-    ports = options.grpc
-    assert ports is not None
-    try:
-        from danubius.edge.grpc.admin import Addresses, admin_servicers
-        from danubius.edge.grpc.edge import GrpcEdge, GrpcOptions
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("danubius"):
-            raise
+def launch_grpc(options: StandaloneOptions) -> Front | None:
+    """Start the process of the gRPC ports; None, and a line in the log, if the extra is not installed.
+
+    It takes a moment to be ready, in which the broker can do something else, and imports grpc, which this one does not.
+    """
+    if not all(map(_is_installed, _NEEDED)):
         log.info("clients of Danube are not served: pip install 'danubius[grpc]'")
         return None
+    from danubius.edge.grpc.front_process import Front
+
+    return Front(options.log_level, options.log_format)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # not even the package that it would be in
+        return False
+
+
+async def open_grpc(
+    front: Front,
+    node: Node,
+    options: StandaloneOptions,
+    folder: Path,
+    files: Files,
+    http_url: str,
+) -> GrpcEdge:
+    """Serve clients of Danube; the front is the edge's from here on, also if this fails."""
+    from danubius.edge.grpc.admin import Addresses, admin_servicers
+    from danubius.edge.grpc.edge import GrpcEdge, GrpcOptions
+
+    ports = options.grpc
+    assert ports is not None
     host = ports.advertised_host or dialable(options.host)
     grpc_options = GrpcOptions(
         options.host, ports.port, ports.admin_port, ports.advertised_host, ports.connect_url
     )
-    edge = GrpcEdge(node, grpc_options, folder, files)
+    edge = GrpcEdge(node, front, grpc_options, folder, files)
 
     def addresses() -> Addresses:
         return Addresses(

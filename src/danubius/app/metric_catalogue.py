@@ -91,6 +91,20 @@ REST_DURATION = Metric(
     ("method", "route"),
 )
 
+# ---------------------------------------------------------------- gRPC
+
+GRPC_UP = _gauge(
+    "grpc_front_up",
+    "",
+    "1 while the process that serves clients of Danube is there; 0 while it is not, or if they are not served.",
+)
+GRPC_RESTARTS = _counter(
+    "grpc_front_restarts", "restarts", "How often that process died and was started again."
+)
+GRPC_CALLS = _gauge(
+    "grpc_calls", "calls", "Calls of clients of Danube that are under way, held streams included."
+)
+
 # ---------------------------------------------------------------- traffic
 
 PUBLISHED = _counter("published_messages", "messages", "Messages taken from producers.")
@@ -410,6 +424,11 @@ CATALOGUE: Final = (
         "REST",
         "Requests to `/api/v1` since the broker started; what was not asked has no series.",
         (REST_REQUESTS, REST_DURATION),
+    ),
+    Group(
+        "gRPC",
+        "Of the edge for clients of Danube; all 0 where there is none.",
+        (GRPC_UP, GRPC_RESTARTS, GRPC_CALLS),
     ),
     Group(
         "What there is",

@@ -24,7 +24,7 @@ from danubius.broker.targets import Member
 from danubius.ledger.managed import ManagedLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from danubius.app.loop_lag import LoopLag
     from danubius.app.metric_catalogue import Metric
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from danubius.broker.node import Node
     from danubius.broker.topic import Topic
     from danubius.edge.binary import BinaryEdge
+    from danubius.edge.grpc.edge import GrpcEdge
     from danubius.edge.rest.measuring import RequestFigures
     from danubius.runtime.histogram import Histogram
 
@@ -79,7 +80,9 @@ class Metrics:
         checkpointer: Checkpointer,
         lag: LoopLag,
         requests: RequestFigures,
+        grpc: Callable[[], GrpcEdge | None],
     ) -> None:
+        """`grpc` is asked with each scrape: that edge opens last, and some brokers have none."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -89,6 +92,7 @@ class Metrics:
         self._checkpointer = checkpointer
         self._lag = lag
         self._requests = requests
+        self._grpc = grpc
         self._totals = Totals()
         self._turn = asyncio.Lock()
 
@@ -127,6 +131,7 @@ class Metrics:
         text.add(of.CONNECTIONS, len(self._edge.connections))
         text.add(of.REFUSED_CONNECTIONS, self._edge.refusals)
         text.add_histogram(of.LOOP_LAG, self._lag.histogram)
+        self._tell_grpc(text)
         counts = self._requests.counts.items()
         text.add_each(
             of.REST_REQUESTS,
@@ -134,6 +139,12 @@ class Metrics:
         )
         for asked, histogram in self._requests.durations.items():
             text.add_histogram(of.REST_DURATION, histogram, *asked)
+
+    def _tell_grpc(self, text: Text) -> None:
+        edge = self._grpc()
+        text.add(of.GRPC_UP, int(edge is not None and edge.is_up))
+        text.add(of.GRPC_RESTARTS, edge.restarts if edge is not None else 0)
+        text.add(of.GRPC_CALLS, edge.calls if edge is not None else 0)
 
     def _tell_traffic(self, text: Text) -> None:
         broker, transactions = self._node.broker, self._node.transactions

@@ -8,7 +8,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from danubius.app.grpc_ports import open_grpc
+from danubius.app.grpc_ports import launch_grpc, open_grpc
 from danubius.app.journal_probe import JournalProbe
 from danubius.app.ledger_stores import open_ledger_store
 from danubius.app.loop_lag import LoopLag
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
     from danubius.app.reload import Configured
     from danubius.edge.grpc.edge import GrpcEdge
+    from danubius.edge.grpc.front_process import Front
     from danubius.errors import DanubiusError
     from danubius.ledger.config import LedgerConfig
     from danubius.runtime.clock import Clock
@@ -87,6 +88,8 @@ class Standalone:
         self._checkpointer: Checkpointer
         self._http: HttpServer | None = None
         self._rest: Desk | None = None
+        self._front: Front | None = None
+        """Of the gRPC edge, until that has it."""
         self._grpc: GrpcEdge | None = None
         self._node: Node
         self.reload: Reload | None = None
@@ -104,6 +107,8 @@ class Standalone:
         )
         self._running.callback(self._directory.release)
         try:
+            if self._options.grpc is not None:
+                self._front = launch_grpc(self._options)
             await self._recover(loop)
             await self._listen(loop)
         except BaseException:
@@ -165,15 +170,18 @@ class Standalone:
         lag.start()
         self._running.callback(lag.stop)
         figures = RequestFigures()
-        metrics = Metrics(self._node, self.edge, self._checkpointer, lag, figures)
+        metrics = Metrics(
+            self._node, self.edge, self._checkpointer, lag, figures, lambda: self._grpc
+        )
         self._rest = Desk(self._node)
         routes = rest_routes(self._rest, VERSION)
         app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes, figures)
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
-        if options.grpc is not None:
+        front, self._front = self._front, None
+        if front is not None:
             self._grpc = await open_grpc(
-                self._node, options, self._directory.path, self._files, self.http_url
+                front, self._node, options, self._directory.path, self._files, self.http_url
             )
 
     def _introduce(self) -> None:
@@ -232,6 +240,8 @@ class Standalone:
         self._running.close()
 
     async def _close_grpc(self) -> None:
+        if self._front is not None:
+            await self._front.close()
         if self._grpc is not None:
             await self._grpc.close()
 

@@ -11,13 +11,13 @@ from danubius.edge.grpc import producing
 from danubius.edge.grpc.bounds import WAITING_BYTES_MAX
 from danubius.edge.grpc.partitioning import Partitioning
 from danubius.edge.grpc.producing import Draft, Producers
-from danubius.errors import MessageTooLarge, Overloaded, TopicNotFound
+from danubius.errors import MessageTooLarge, Overloaded, ProducerBusy, TopicNotFound
 from danubius.model.ids import TopicName
 from danubius.model.policy import Policies
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.publish.journaling import BATCH_RECORD
 from danubius.record.batch import RecordBatch
-from danubius.wire.commands import Access, CreateTopic, Done
+from danubius.wire.commands import Access, CreateTopic, Done, OpenProducer, ProducerOpened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -170,3 +170,34 @@ async def test_partitions_that_are_asked_for_at_once_are_all_there(
     assert await _finish(bench, *works) == [None] * 4
     assert bench.broker.partitioned[TOPIC].partitions == 4
     assert set(names) <= set(bench.broker.topics)
+
+
+async def test_what_comes_while_its_producer_is_opened_waits_there_in_order(
+    bench: Any, producers: Producers
+) -> None:
+    assert isinstance(bench.connect().call(CreateTopic(TOPIC, TopicSpec())), Done)
+    payloads = [b"%d" % number for number in range(20)]
+    told: list[Any] = []
+    for payload in payloads[:10]:
+        producers.start_send(TOPIC, "new", _draft(payload), told.append)
+    await asyncio.sleep(0)
+    for payload in payloads[10:]:
+        producers.start_send(TOPIC, "new", _draft(payload), told.append)
+    await _finish(bench, producers.send(TOPIC, "new", _draft(b"last")))
+    assert told == [None] * 20
+    assert b"".join(b"".join(batch) for batch in _batches(bench)) == b"".join(payloads) + b"last"
+    assert producers.waiting_bytes == 0
+
+
+async def test_whoever_waits_for_a_producer_that_cannot_be_opened_is_told_why(
+    bench: Any, producers: Producers
+) -> None:
+    assert isinstance(bench.connect().call(CreateTopic(TOPIC, TopicSpec())), Done)
+    native = bench.connect()
+    assert isinstance(native.call(OpenProducer(TOPIC, "taken", TopicSpec())), ProducerOpened)
+    answers = await _finish(
+        bench, *(producers.send(TOPIC, "taken", _draft(b"x")) for _ in range(3))
+    )
+    assert [type(answer) for answer in answers] == [ProducerBusy] * 3
+    assert producers.waiting_bytes == 0
+    assert len(producers) == 0

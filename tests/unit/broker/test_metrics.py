@@ -52,7 +52,9 @@ def requests() -> RequestFigures:
 def scrape(bench: Any, requests: RequestFigures) -> Scrape:
     edge: Any = Edge()
     checkpointer: Any = Checkpoints()
-    metrics = Metrics(bench.node, edge, checkpointer, LoopLag(bench.broker.loop), requests)
+    metrics = Metrics(
+        bench.node, edge, checkpointer, LoopLag(bench.broker.loop), requests, lambda: None
+    )
 
     async def render() -> dict[str, float]:
         text = (await metrics.render())[0].decode()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.node import Node
-    from danubius.edge.grpc.server import Servicer
+    from danubius.edge.grpc.servicer import Servicer
 
 __all__ = ["Addresses", "admin_servicers"]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import grpc
-
 from danubius.broker.administration import administer
 from danubius.broker.namespaces import find_namespace
 from danubius.broker.topics import list_topics
 from danubius.edge.grpc.names import number_of, outer_name
-from danubius.edge.grpc.status import Refused
+from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import DanubiusError
 from danubius.model import admin
 from danubius.model.ids import parse_name
@@ -67,10 +65,10 @@ class Office:
     def check_broker(self, broker_id: str) -> None:
         """NOT_FOUND unless it is this one, by its number or its name."""
         if not broker_id:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "broker_id is empty")
+            raise Refused(Code.INVALID_ARGUMENT, "broker_id is empty")
         if broker_id not in (self.number_text, self.node.about.broker_id):
             raise Refused(
-                grpc.StatusCode.NOT_FOUND,
+                Code.NOT_FOUND,
                 f"there is no broker {broker_id[:100]!r}; this is {self.number_text}, and the only one",
             )
 
@@ -145,7 +143,7 @@ def bounded(answer: Any) -> Any:
     size = answer.ByteSize()
     if size > ANSWER_BYTES_MAX:
         raise Refused(
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            Code.RESOURCE_EXHAUSTED,
             f"the answer has {size} bytes, and clients of this API take {ANSWER_BYTES_MAX}; ask for one namespace, "
             "or page through the list over REST",
         )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
 from danubius.edge.grpc.admin_asking import bounded
 from danubius.edge.grpc.messages import danube_admin
-from danubius.edge.grpc.server import Servicer
-from danubius.edge.grpc.status import Refused
+from danubius.edge.grpc.servicer import Servicer
+from danubius.edge.grpc.status import Code, Refused
 
 if TYPE_CHECKING:
     from danubius.edge.grpc.admin_asking import Office
-    from danubius.edge.grpc.server import Context
+    from danubius.edge.grpc.servicer import Context
 
 ALONE: Final = "this broker runs alone"
 NO_CLUSTER: Final = (
@@ -70,7 +68,7 @@ class BrokerAdmin:
         del context
         self._office.check_broker(request.broker_id)
         raise Refused(
-            grpc.StatusCode.FAILED_PRECONDITION,
+            Code.FAILED_PRECONDITION,
             f"{ALONE}: there is no other that its topics could go to",
         )
 

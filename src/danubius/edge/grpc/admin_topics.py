@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 import msgspec
 
 from danubius.broker.failing import check_failure
@@ -25,8 +24,8 @@ from danubius.edge.grpc.admin_policies import (
 )
 from danubius.edge.grpc.messages import danube_admin
 from danubius.edge.grpc.names import inner_name
-from danubius.edge.grpc.server import Servicer
-from danubius.edge.grpc.status import Refused
+from danubius.edge.grpc.servicer import Servicer
+from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import InvalidArgument, SubscriptionNotFound
 from danubius.model import admin
 from danubius.model.policy import PARTITIONS_MAX
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.edge.grpc.admin_asking import Office, TopicLine
-    from danubius.edge.grpc.server import Context
+    from danubius.edge.grpc.servicer import Context
     from danubius.model.admin_replies import SubscriptionDescribed
     from danubius.model.policy import FailurePolicy
 
@@ -146,7 +145,7 @@ class TopicAdmin:
         spec = TopicSpec(dispatch=dispatch_of(request.dispatch_strategy))
         if request.schema_subject:
             raise Refused(
-                grpc.StatusCode.FAILED_PRECONDITION,
+                Code.FAILED_PRECONDITION,
                 f"this broker has no schema registry, so no topic can have the subject "
                 f"{request.schema_subject[:SHOWN]!r}; create it without one",
             )
@@ -161,7 +160,7 @@ class TopicAdmin:
         del context
         found = await self._office.ask(admin.DescribeTopic(request.name))
         raise Refused(
-            grpc.StatusCode.FAILED_PRECONDITION,
+            Code.FAILED_PRECONDITION,
             f"{ALONE}: there is no other that {found.topic} could go to, so it stays and is served on",
         )
 
@@ -235,7 +234,7 @@ class TopicAdmin:
             topic = await office.ask(admin.DescribeTopic(request.topic))
             if topic.dispatch is not Dispatch.RELIABLE:
                 raise Refused(
-                    grpc.StatusCode.FAILED_PRECONDITION,
+                    Code.FAILED_PRECONDITION,
                     f"{topic.topic} is non-reliable: nothing is acknowledged or delivered again there, so there is "
                     "nothing to set",
                 )

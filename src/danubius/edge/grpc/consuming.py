@@ -14,8 +14,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from danubius.edge.grpc.admin_policies import unless_told
 from danubius.edge.grpc.attachment import LEFT, REPLACED, Attachment
 from danubius.edge.grpc.bounds import (
@@ -26,7 +24,7 @@ from danubius.edge.grpc.bounds import (
     TURNS_MAX,
     WAIT_S,
 )
-from danubius.edge.grpc.status import Refused
+from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import (
     ConsumerReplaced,
     DanubiusError,
@@ -167,13 +165,13 @@ class Consumers:
         if consumer is None:
             await self._hold_stranger(number)
             raise Refused(
-                grpc.StatusCode.UNAVAILABLE,
+                Code.UNAVAILABLE,
                 f"consumer {number} is not known to this broker: subscribe again",
             )
         if len(consumer.turns) >= TURNS_MAX:
             await asyncio.sleep(CLOSE_TOLD_S)  # its client comes again at once
             raise Refused(
-                grpc.StatusCode.UNAVAILABLE,
+                Code.UNAVAILABLE,
                 f"{TURNS_MAX} streams of consumer {consumer.known.consumer!r} are open",
             )
         turn = _Turn()
@@ -205,7 +203,7 @@ class Consumers:
                 attachment = await self._attach_turn(consumer, turn, address)
             except (TopicNotFound, TopicDeleted, TopicExists) as error:
                 await self._close(consumer)
-                raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
+                raise Refused(Code.UNAVAILABLE, error.message) from error
             except DanubiusError as error:
                 # Somebody else is there, or the disk is full: subscribing again would help no more than waiting.
                 log.info(
@@ -251,7 +249,7 @@ class Consumers:
             await asyncio.sleep(CLOSE_TOLD_S)  # its client comes again at once
             raise reason
         await self._close(consumer)
-        raise Refused(grpc.StatusCode.UNAVAILABLE, reason.message)
+        raise Refused(Code.UNAVAILABLE, reason.message)
 
     async def _close(self, consumer: GrpcConsumer) -> None:
         """Let the client hear that it has to subscribe again, before its stream ends."""

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
 from danubius.edge.grpc.bounds import CLIENT_MESSAGE_BYTES_MAX, ENVELOPE_BYTES_MAX, TIME_MS_MAX
 from danubius.edge.grpc.consumer_book import Known
 from danubius.edge.grpc.messages import danube, danube_schema
 from danubius.edge.grpc.names import inner_name, number_of
 from danubius.edge.grpc.partitioning import Partitioning
 from danubius.edge.grpc.producing import Draft, Producers
-from danubius.edge.grpc.server import Servicer
-from danubius.edge.grpc.status import Refused
+from danubius.edge.grpc.servicer import Servicer
+from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import InvalidArgument, MessageTooLarge, TopicExists, TopicNotFound
 from danubius.model.ids import TopicName, parse_topic_name
 from danubius.model.limits import DELAY_MAX_MS
@@ -29,9 +27,9 @@ if TYPE_CHECKING:
     from danubius.broker.node import Node
     from danubius.edge.grpc.addresses import Addresses
     from danubius.edge.grpc.consuming import Consumers
-    from danubius.edge.grpc.server import Context
+    from danubius.edge.grpc.servicer import Context, QuickCall
+    from danubius.errors import DanubiusError
 
-_Code = grpc.StatusCode
 _DISPATCHES: Final = {0: Dispatch.NON_RELIABLE, 1: Dispatch.RELIABLE}
 _ACCESSES: Final = {0: Access.SHARED, 1: Access.EXCLUSIVE}
 _TYPES: Final = {
@@ -60,8 +58,11 @@ class ProducerEdge:
         self._partitioning = Partitioning(node, producers.line)
 
     def servicer(self) -> Servicer:
-        methods = {"CreateProducer": self._create, "SendMessage": self._send}
-        return Servicer(danube.service("ProducerService"), methods)
+        return Servicer(
+            danube.service("ProducerService"),
+            {"CreateProducer": self._create},
+            quick={"SendMessage": self._send},
+        )
 
     async def _create(self, request: Any, context: Context) -> Any:
         del context
@@ -72,7 +73,7 @@ class ProducerEdge:
         if request.HasField("schema_ref") and request.schema_ref.subject:
             subject = request.schema_ref.subject
             raise Refused(
-                _Code.FAILED_PRECONDITION,
+                Code.FAILED_PRECONDITION,
                 f"schema subject {subject!r} is not registered: {NO_REGISTRY}",
             )
         await self._partitioning.provide(topic, dispatch)
@@ -88,18 +89,24 @@ class ProducerEdge:
         existing = self._broker.topic_or_none(topic)
         if existing is not None and existing.spec.dispatch is not dispatch:
             raise Refused(
-                _Code.FAILED_PRECONDITION,
+                Code.FAILED_PRECONDITION,
                 f"topic {topic} is {existing.spec.dispatch.value}, the producer asked for {dispatch.value}",
             )
 
-    async def _send(self, request: Any, context: Context) -> Any:
-        del context
+    def _send(self, request: Any, call: QuickCall) -> None:
         if not request.HasField("msg_id"):
             raise InvalidArgument("the message has no msg_id, which names its topic")
         topic = parse_topic_name(request.msg_id.topic_name)
         name = inner_name("producer", request.producer_name)
-        await self._producers.send(topic, name, self._draft(request))
-        return danube.MessageResponse(request_id=request.request_id)
+        number = request.request_id
+
+        def stored(error: DanubiusError | None) -> None:
+            if error is None:
+                call.answer(danube.MessageResponse(request_id=number))
+            else:
+                call.fail(error)
+
+        self._producers.start_send(topic, name, self._draft(request), stored)
 
     def _draft(self, request: Any) -> Draft:
         size = request.ByteSize()
@@ -130,9 +137,13 @@ class ConsumerEdge:
         self._consumers = consumers
 
     def servicer(self) -> Servicer:
-        methods = {"Subscribe": self._subscribe, "Ack": self._ack, "Nack": self._nack}
-        streams = {"ReceiveMessages": self._receive}
-        return Servicer(danube.service("ConsumerService"), methods, streams)
+        return Servicer(
+            danube.service("ConsumerService"),
+            {"Subscribe": self._subscribe},
+            {"ReceiveMessages": self._receive},
+            {"Ack": self._ack, "Nack": self._nack},
+            asking_peer=frozenset({"Subscribe", "ReceiveMessages"}),
+        )
 
     async def _subscribe(self, request: Any, context: Context) -> Any:
         topic = parse_topic_name(request.topic_name)
@@ -156,14 +167,14 @@ class ConsumerEdge:
     async def _receive(self, request: Any, context: Context) -> None:
         await self._consumers.receive(request.consumer_id, context.peer(), context.write)
 
-    async def _ack(self, request: Any, context: Context) -> Any:
-        del context
+    def _ack(self, request: Any, call: QuickCall) -> Any:
+        del call
         topic, subscription, offset = _place(request)
         self._consumers.ack(topic, subscription, offset)
         return danube.AckResponse(request_id=request.request_id)
 
-    async def _nack(self, request: Any, context: Context) -> Any:
-        del context
+    def _nack(self, request: Any, call: QuickCall) -> Any:
+        del call
         topic, subscription, offset = _place(request)
         delay_ms = min(request.delay_ms, DELAY_MAX_MS)
         self._consumers.nack(topic, subscription, offset, delay_ms, request.reason)
@@ -192,15 +203,17 @@ class DiscoveryEdge:
 
     def servicers(self) -> list[Servicer]:
         discovery = {"TopicLookup": self._look_up, "TopicPartitions": self._partitions}
+        storage = {"ListSegmentDescriptors": self._segments}
+        asking = frozenset({"TopicLookup"})
         return [
-            Servicer(danube.service("Discovery"), discovery),
-            Servicer(danube.service("HealthCheck"), {"HealthCheck": self._check}),
-            Servicer(danube.service("StorageService"), {"ListSegmentDescriptors": self._segments}),
+            Servicer(danube.service("Discovery"), quick=discovery, asking_peer=asking),
+            Servicer(danube.service("HealthCheck"), quick={"HealthCheck": self._check}),
+            Servicer(danube.service("StorageService"), quick=storage),
         ]
 
-    async def _look_up(self, request: Any, context: Context) -> Any:
+    def _look_up(self, request: Any, call: QuickCall) -> Any:
         self._names(request.topic)
-        found = self._addresses.for_peer(context.peer())
+        found = self._addresses.for_peer(call.peer())
         return danube.TopicLookupResponse(
             request_id=request.request_id,
             response_type="Connect",
@@ -209,8 +222,8 @@ class DiscoveryEdge:
             proxy=found.is_proxied,
         )
 
-    async def _partitions(self, request: Any, context: Context) -> Any:
-        del context
+    def _partitions(self, request: Any, call: QuickCall) -> Any:
+        del call
         names = self._names(request.topic)
         return danube.TopicPartitionsResponse(request_id=request.request_id, partitions=names)
 
@@ -224,8 +237,8 @@ class DiscoveryEdge:
             raise TopicNotFound(f"topic {name} does not exist; a producer creates it")
         return [name]
 
-    async def _check(self, request: Any, context: Context) -> Any:
-        del context
+    def _check(self, request: Any, call: QuickCall) -> Any:
+        del call
         if request.client == 0:
             # Whatever became of it, its next message brings it back.
             self._producers.touch(request.id)
@@ -235,9 +248,9 @@ class DiscoveryEdge:
         is_well = self._consumers.is_well(request.id)
         return danube.HealthCheckResponse(status="OK" if is_well else "CLOSE")
 
-    async def _segments(self, request: Any, context: Context) -> Any:
+    def _segments(self, request: Any, call: QuickCall) -> Any:
         """None of a topic's messages are in an object store: they are on this broker's disk."""
-        del context
+        del call
         self._names(request.topic)
         return danube.ListSegmentDescriptorsResponse()
 

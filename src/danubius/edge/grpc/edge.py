@@ -1,9 +1,14 @@
-"""All of the gRPC edge: two ports, what is served on them, and how it begins and ends."""
+"""All of the gRPC edge: two ports, what is served on them, and how it begins and ends.
+
+The ports are in a process of their own, the front; what is served on them is here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from danubius.edge.grpc.addresses import Addresses
 from danubius.edge.grpc.consumer_book import ConsumerBook
@@ -14,15 +19,17 @@ from danubius.edge.grpc.data_servicers import (
     ProducerEdge,
     schema_servicer,
 )
+from danubius.edge.grpc.frames import Open
 from danubius.edge.grpc.producing import Producers
-from danubius.edge.grpc.server import GrpcServer
+from danubius.edge.grpc.switchboard import Switchboard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from danubius.broker.node import Node
-    from danubius.edge.grpc.server import Servicer
+    from danubius.edge.grpc.front_process import Front
+    from danubius.edge.grpc.servicer import Servicer
     from danubius.runtime.files import Files
 
 REFUSE_S: Final = 0.08
@@ -46,11 +53,15 @@ class GrpcOptions(NamedTuple):
 class GrpcEdge:
     """Danube's clients and operators, served."""
 
-    def __init__(self, node: Node, options: GrpcOptions, folder: Path, files: Files) -> None:
+    def __init__(
+        self, node: Node, front: Front, options: GrpcOptions, folder: Path, files: Files
+    ) -> None:
+        """It owns the front from here on."""
         self._node = node
+        self._front = front
         self._options = options
         self._book = ConsumerBook(folder, files, node.broker.loop)
-        self._servers: list[GrpcServer] = []
+        self._board: Switchboard | None = None
         self._producers: Producers | None = None
         self._consumers: Consumers | None = None
         self.port = 0
@@ -61,43 +72,59 @@ class GrpcEdge:
         options = self._options
         await asyncio.to_thread(self._book.open)
         # Who listens on port 0 learns it by binding, and must tell it in its answers: bind first, then fill in.
-        data = GrpcServer()
-        self._servers.append(data)
-        self.port = data.bind(options.host, options.port, "--grpc-port")
+        asked = Open(options.host, options.port, options.admin_port)
+        self.port, self.admin_port = msgspec.structs.astuple(await self._front.bind(asked))
         addresses = Addresses(options.host, self.port, options.advertised_host, options.connect_url)
         producers = self._producers = Producers(self._node)
         consumers = self._consumers = Consumers(self._node, self._book, addresses.url)
-        await data.serve(
+        self._board = Switchboard(
             [
                 ProducerEdge(self._node, producers).servicer(),
                 ConsumerEdge(consumers).servicer(),
                 *DiscoveryEdge(self._node, addresses, producers, consumers).servicers(),
                 schema_servicer(),
-            ]
+            ],
+            [*admin, schema_servicer()],
         )
-        operators = GrpcServer()
-        self._servers.append(operators)
-        self.admin_port = operators.bind(options.host, options.admin_port, "--admin-port")
-        await operators.serve([*admin, schema_servicer()])
+        self._front.serve(self._board)
 
     async def close(self) -> None:
         """Send everyone away."""
-        for server in self._servers:
-            server.refuse()
+        if self._board is not None:
+            self._board.refuse()
         if self._consumers is not None:
             self._consumers.close()
             await asyncio.sleep(REFUSE_S)
-        for server in self._servers:
-            await server.close(STOP_S)
+        await self._front.close(STOP_S)
+        if self._board is not None:
+            await self._board.close(STOP_S)
         if self._producers is not None:
             self._producers.close()
         self._book.close()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the front is there."""
+        return self._front.is_up
+
+    @property
+    def restarts(self) -> int:
+        return self._front.restarts
+
+    @property
+    def calls(self) -> int:
+        """Under way."""
+        return len(self._board) if self._board is not None else 0
 
     def facts(self) -> dict[str, object]:
         """For the health page."""
         return {
             "grpc_port": self.port,
             "admin_port": self.admin_port,
+            "grpc_is_up": self.is_up,
+            "grpc_front_pid": self._front.pid,
+            "grpc_front_restarts": self.restarts,
+            "grpc_calls": self.calls,
             "grpc_producers": len(self._producers) if self._producers is not None else 0,
             "grpc_streams": self._consumers.streams if self._consumers is not None else 0,
         }

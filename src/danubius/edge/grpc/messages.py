@@ -34,7 +34,7 @@ class Package:
         """The class of a message; enums are found on the message that has them, or with `enum`."""
         if name.startswith("_"):
             raise AttributeError(name)
-        self._load()
+        self.load()
         try:
             descriptor = POOL.FindMessageTypeByName(f"{self.name}.{name}")
         except KeyError:
@@ -44,16 +44,17 @@ class Package:
         return found
 
     def service(self, name: str) -> ServiceDescriptor:
-        self._load()
+        self.load()
         return POOL.FindServiceByName(f"{self.name}.{name}")
 
     def enum(self, name: str) -> dict[str, int]:
         """The values of an enum by their names; `Message.Enum` for one inside a message."""
-        self._load()
+        self.load()
         found = POOL.FindEnumTypeByName(f"{self.name}.{name}")
         return {value.name: value.number for value in found.values}
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Put it into the pool; the first use does it too."""
         if not self._is_loaded:
             folder = resources.files("danubius.edge.grpc") / "protos"
             compiled = FileDescriptorSet.FromString((folder / f"{self.name}.binpb").read_bytes())
@@ -65,3 +66,9 @@ class Package:
 danube: Final = Package("danube")
 danube_schema: Final = Package("danube_schema")
 danube_admin: Final = Package("danube_admin")
+
+
+def load_all() -> None:
+    """Put all three into the pool, for who wants to describe them."""
+    for package in (danube, danube_schema, danube_admin):
+        package.load()

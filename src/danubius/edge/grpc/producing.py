@@ -13,6 +13,7 @@ import asyncio
 import functools
 import heapq
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.edge.grpc.bounds import (
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
 _ADDRESS: Final = "grpc"
 
 
+OnStored = Callable[[DanubiusError | None], None]
+"""Hears that a message is stored, or why not."""
+
+
 class Draft(NamedTuple):
     """One message on its way in."""
 
@@ -86,7 +91,7 @@ class Draft(NamedTuple):
 
 class _Send(NamedTuple):
     draft: Draft
-    stored: asyncio.Future[None]
+    stored: OnStored
 
 
 class GrpcProducer:
@@ -109,17 +114,25 @@ class GrpcProducer:
         self._is_sending = False
 
     @property
+    def was_ended(self) -> bool:
+        return not self.handle and self.opened.is_set()
+
+    @property
     def is_busy(self) -> bool:
         return self._is_sending or bool(self._waiting) or not self.handle
 
-    def add(self, draft: Draft) -> asyncio.Future[None]:
-        """Take a message; the future tells that it is stored, or why not."""
-        send = _Send(draft, self._owner.loop.create_future())
-        self._waiting.append(send)
+    def add(self, draft: Draft, on_stored: OnStored) -> None:
+        """Take a message, also while it is being opened."""
+        self._waiting.append(_Send(draft, on_stored))
         self._owner.waiting_bytes += draft.size
-        if not self._is_sending:
+        if self.handle and not self._is_sending:
             self._owner.make_ready(self)
-        return send.stored
+
+    def begin(self, handle: int) -> None:
+        """It is open: what came meanwhile goes out."""
+        self.handle = handle
+        if self._waiting:
+            self._owner.make_ready(self)
 
     def send_batch(self) -> None:
         """Publish what has gathered, if nothing is on its way."""
@@ -170,12 +183,7 @@ class GrpcProducer:
     def _settle(self, sends: list[_Send], error: DanubiusError | None) -> None:
         for send in sends:
             self._owner.waiting_bytes -= send.draft.size
-            if send.stored.done():
-                continue  # its client has gone
-            if error is None:
-                send.stored.set_result(None)
-            else:
-                send.stored.set_exception(error)
+            send.stored(error)
 
     def end(self, error: DanubiusError) -> None:
         """It is no longer open; what waits is answered with the reason."""
@@ -216,6 +224,8 @@ class Producers:
         self._by_handle: dict[int, GrpcProducer] = {}
         self._ready: dict[GrpcProducer, None] = {}
         self._is_armed = False
+        self._openings: set[asyncio.Task[None]] = set()
+        """Of producers that a message brought back."""
         self._sweep = self.loop.call_later(SWEEP_S, self._close_idle)
 
     def __len__(self) -> int:
@@ -223,6 +233,8 @@ class Producers:
 
     def close(self) -> None:
         self._sweep.cancel()
+        for opening in self._openings:
+            opening.cancel()
         for producer in list(self._known.values()):
             producer.end(ShuttingDown("the broker is stopping; try again"))
         self.line.close()
@@ -231,17 +243,40 @@ class Producers:
 
     async def send(self, topic: TopicName, name: str, draft: Draft) -> None:
         """Store a message; returns once it is as durable as its topic asks."""
+        done: asyncio.Future[None] = self.loop.create_future()
+
+        def stored(error: DanubiusError | None) -> None:
+            if done.done():
+                return  # nobody waits any more
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self.start_send(topic, name, draft, stored)
+        await done
+
+    def start_send(self, topic: TopicName, name: str, draft: Draft, on_stored: OnStored) -> None:
+        """Store a message; `on_stored` hears how that ended. What is wrong from the beginning is raised."""
         if self.waiting_bytes + draft.size > WAITING_BYTES_MAX:
             raise Overloaded("too much waits for the broker's disk; try again in a second")
         existing = self._broker.topics.get(topic)
         producer = self._known.get((topic, name))
         if existing is not None:
             draft.check(existing.policies.message_bytes_max)
-        if producer is None or not producer.handle:
-            existing = self._find_topic(topic)
-            producer = await self.open(topic, name, existing.spec.dispatch, Access.SHARED)
+        if producer is None or producer.was_ended:
+            dispatch = self._find_topic(topic).spec.dispatch
+            producer = self._make(topic, name)
+            opening = self.loop.create_task(self._open(producer, dispatch, Access.SHARED))
+            self._openings.add(opening)
+            opening.add_done_callback(self._opened)
         producer.used_s = self.loop.time()
-        await producer.add(draft)
+        producer.add(draft, on_stored)
+
+    def _opened(self, opening: asyncio.Task[None]) -> None:
+        self._openings.discard(opening)
+        if not opening.cancelled():
+            opening.exception()  # whoever waits for the producer was told
 
     def _find_topic(self, topic: TopicName) -> Topic:
         existing = self._broker.topic_or_none(topic)
@@ -273,39 +308,41 @@ class Producers:
         self, topic: TopicName, name: str, dispatch: Dispatch, access: Access
     ) -> GrpcProducer:
         """An open producer; whoever comes while it is being opened waits for the first."""
-        key = (topic, name)
-        producer = self._known.get(key)
-        if producer is not None and not producer.handle and producer.opened.is_set():
-            self._forget(producer)  # it was ended
-            producer = None
-        if producer is not None:
+        producer = self._known.get((topic, name))
+        if producer is None or producer.was_ended:
+            producer = self._make(topic, name)
+            await self._open(producer, dispatch, access)
+        else:
             await producer.opened.wait()
             if producer.error is not None:
                 raise producer.error
-        else:
-            producer = await self._open_new(topic, name, dispatch, access)
         producer.used_s = self.loop.time()
         return producer
 
-    async def _open_new(
-        self, topic: TopicName, name: str, dispatch: Dispatch, access: Access
-    ) -> GrpcProducer:
+    def _make(self, topic: TopicName, name: str) -> GrpcProducer:
+        """One that is not open yet, in the place of one that was ended."""
+        before = self._known.get((topic, name))
+        if before is not None:
+            self._forget(before)
         if len(self._known) >= PRODUCERS_MAX:
             self._close_oldest()
         producer = self._known[topic, name] = GrpcProducer(self, topic, name)
+        return producer
+
+    async def _open(self, producer: GrpcProducer, dispatch: Dispatch, access: Access) -> None:
         try:
-            handle = await self._open_handle(topic, name, dispatch, access)
-            producer.handle = handle
+            handle = await self._open_handle(producer.topic, producer.name, dispatch, access)
             self._by_number[producer.number] = producer
             self._by_handle[handle] = producer
+            producer.begin(handle)
         except BaseException as error:
             self._forget(producer)
             is_told = isinstance(error, DanubiusError)
             producer.error = error if is_told else Overloaded("the producer was not opened in time")
+            producer.end(producer.error)
             raise
         finally:
             producer.opened.set()
-        return producer
 
     async def _open_handle(
         self, topic: TopicName, name: str, dispatch: Dispatch, access: Access

@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from danubius.edge.grpc.messages import POOL
+from danubius.edge.grpc.messages import POOL, load_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 async def add_standard(server: aio.Server, services: Sequence[str]) -> None:
     """Say that these services are there and well."""
+    load_all()
     health = health_aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     for described in (health_pb2, reflection_pb2):

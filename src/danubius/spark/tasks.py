@@ -70,9 +70,11 @@ def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition
     range_ = partition.range
     source: Fetching = client_of(options.url, options.patience, is_known=True)
     if range_.segments:
+        from danubius.spark.cold_stores import store_of
         from danubius.spark.tiered_fetch import TieredFetch
 
-        source = TieredFetch(source, range_, options)
+        opening = functools.partial(store_of, range_.tier_url, options)
+        source = TieredFetch(source, range_, options.read_from, opening)
     batches = read_rows(
         source,
         range_,

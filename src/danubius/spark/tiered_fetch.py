@@ -25,19 +25,18 @@ from danubius.errors import (
     OffsetOutOfRange,
     UnsupportedVersion,
 )
-from danubius.spark.cold_stores import store_of
 from danubius.spark.locating import list_ledgers
 from danubius.spark.planning import Segment, seams
 from danubius.tier.core.object_format import parse_name
 from danubius.tier.unpacking import Tail, group_rows, read_blocks, read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from danubius.record.checksum import Buffer
     from danubius.record.ledger_file import BlockRow
     from danubius.spark.fetching import FetchClient
-    from danubius.spark.options import ReadOptions
+    from danubius.spark.options import ReadFrom
     from danubius.spark.planning import ColdObject, Range
     from danubius.tier.objects import ObjectStore
 
@@ -87,10 +86,18 @@ class Broken(NamedTuple):
 class TieredFetch:
     """For one range, in one task."""
 
-    def __init__(self, client: FetchClient, range_: Range, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        client: FetchClient,
+        range_: Range,
+        read_from: ReadFrom,
+        open_store: Callable[[], ObjectStore],
+    ) -> None:
+        """`open_store` is asked when objects are to be read, and may say that they cannot be."""
         self._client = client
         self._range = range_
-        self._options = options
+        self._read_from = read_from
+        self._open_store = open_store
         self._is_down = False
         """The store failed: nobody waits for it again in this task."""
         self.object_segments = 0
@@ -160,7 +167,7 @@ class TieredFetch:
             objects = [segment.object for segment in range_.segments if segment.object is not None]
             return seams(begin, end, objects)
         # A piece of a large message that lies before the range. The plan does not know it.
-        if self._options.read_from != "tier":
+        if self._read_from != "tier":
             return (Segment(begin, end),)
         listing = list_ledgers(self._client, [range_.name])
         segments = seams(begin, end, listing.objects_of(range_.name, range_.incarnation))
@@ -176,7 +183,7 @@ class TieredFetch:
 
     def _read(self, run: Sequence[Segment], bytes_max: int) -> Iterator[Piece | Broken]:
         try:
-            objects = store_of(self._range.tier_url, self._options)
+            objects = self._open_store()
         except DanubiusError as error:
             yield from (Broken(segment, segment.begin, error) for segment in run)
             return
@@ -193,7 +200,7 @@ class TieredFetch:
             f"offsets {at} to {segment.end - 1} of {self._range.name} could not be read from"
             f" {self._range.tier_url}: {error.message}"
         )
-        if self._options.read_from == "tier":
+        if self._read_from == "tier":
             raise type(error)(f"{what}. With readFrom = auto the broker is asked for them")
         if not isinstance(error, _OF_THE_OBJECT):
             self._is_down = True
@@ -220,6 +227,11 @@ class _Ahead(NamedTuple):
     end: int
     coming: Future[bytes] | DanubiusError
 
+    @property
+    def is_broken(self) -> bool:
+        """Known to be: whoever reads hears of it before more is asked of a store that may be down."""
+        return isinstance(self.coming, DanubiusError)
+
 
 def read_ahead(
     objects: ObjectStore, run: Sequence[Segment], piece_bytes: int
@@ -231,7 +243,10 @@ def read_ahead(
     asked = _ask(pool, objects, run, piece_bytes, broken)
     try:
         while True:
-            while len(waiting) < AHEAD and (more := next(asked, None)) is not None:
+            while len(waiting) < AHEAD and not (waiting and waiting[-1].is_broken):
+                more = next(asked, None)
+                if more is None:
+                    break
                 waiting.append(more)
             if not waiting:
                 return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from danubius.model.admin_replies import LedgerSummary
     from e2e.broker_process import BrokerProcess, Exit
     from e2e.conftest import StartBroker
 
@@ -79,6 +80,12 @@ async def offloaded(broker: BrokerProcess, topic: str) -> list[dict[str, Any]]:
             if all(line["tier"] == "cold" for line in lines):
                 return lines
             await asyncio.sleep(0.05)
+
+
+async def cold_lines(client: danubius.Client, topic: str) -> list[LedgerSummary]:
+    """The ledgers of a topic once all of them are in cold storage alone; none before that."""
+    lines = await client.admin.list_ledgers(topic)
+    return lines if all(line.tier == "cold" for line in lines) else []
 
 
 def files_of(broker: BrokerProcess) -> list[Path]:

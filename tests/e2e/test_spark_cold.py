@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import shutil
 import tempfile
@@ -102,12 +103,18 @@ async def moved(
 
 
 def test_rows_are_those_of_the_broker_and_it_is_not_asked_for_what_is_cold(
-    archive: BrokerProcess,
+    archive: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "danubius.spark")
     before = cold_bytes_read(archive)
     auto = Read(archive, ARCHIVE, minPartitions="3")
     table = auto.table()
     assert cold_bytes_read(archive) == before
+    [planned] = [line for line in caplog.messages if line.startswith("planned: 3 ranges")]
+    assert f" {COLD} from " in planned
+    done = [line for line in caplog.messages if " bytes) from objects of fs://" in line]
+    assert len(done) == 3, "each task says what it read where"
+    assert ", 1 from the broker, 0 of them because an object failed" in done[-1]
     assert auto.numbers() == list(range(ALL))
     asked = Read(archive, ARCHIVE, minPartitions="3", readFrom="broker")
     assert not any(range_.segments for range_ in asked.ranges)

@@ -31,7 +31,7 @@ from object_servers import (
     s3_by_moto,
     s3_by_seaweedfs,
 )
-from spark.topics import read
+from spark.topics import read, stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -47,6 +47,8 @@ MESSAGES: Final = 1_000_000 if IS_PROOF else 20_000
 GROUP: Final = 5_000
 WAIT_S: Final = 600.0
 FILLING: Final = "x" * 80
+SUMS: Final = ("bit_xor(hash)", "sum(CAST(hash AS DECIMAL(38)))")
+"""The second tells also of a message that is there three times."""
 SIZES: Final = ("--set", "ledgers.ledger_bytes_max=16MiB", "--set", "tier.cycle_ms=200ms")
 """Of a million messages: a dozen ledgers."""
 
@@ -183,28 +185,33 @@ class Run:
                     return
 
 
+def expected(spark: SparkSession) -> tuple[int, int]:
+    """What the hashes of all messages add up to, by the rule that made them."""
+    sent = f"CAST(concat(id, '/{FILLING}') AS BINARY)"
+    hashes = spark.range(MESSAGES).selectExpr(f"xxhash64(id, {sent}) AS hash")
+    [(xor, total)] = hashes.selectExpr(*SUMS).collect()
+    return xor, total
+
+
 def check_rows(spark: SparkSession, frame: DataFrame) -> None:
-    """All messages, each once, rising within a task, with the payloads that were sent: by count and a sum of hashes."""
+    """All messages, each once, rising within a task, with the payloads that were sent: by count and sums of hashes."""
     # The number that Spark gives to each row counts within a task from 0 on.
     placed = frame.selectExpr(
         "spark_partition_id() AS task",
         "offset",
         f"offset - (monotonically_increasing_id() & {(1 << 33) - 1}) AS base",
+        "xxhash64(offset, payload) AS hash",
     )
     tasks = placed.groupBy("task").agg(
-        functions.min("base"), functions.max("base"), functions.min("offset"), functions.count("*")
+        *map(functions.expr, ("min(base)", "max(base)", "min(offset)", "count(*)", *SUMS))
     )
-    at = 0
-    for _, lowest, highest, first, count in sorted(tasks.collect(), key=lambda row: row[3]):
+    at = xor = total = 0
+    for row in sorted(tasks.collect(), key=lambda row: row[3]):
+        _, lowest, highest, first, count, hashes, sum_ = row
         assert lowest == highest == first == at, "one by one, from where the task before ended"
-        at += count
+        at, xor, total = at + count, xor ^ hashes, total + sum_
     assert at == MESSAGES
-    sums = "count(*) AS n", "bit_xor(h) AS x", "sum(CAST(h AS DECIMAL(38))) AS s"
-    found = frame.selectExpr("xxhash64(offset, payload) AS h").selectExpr(*sums)
-    sent = spark.range(MESSAGES).selectExpr(
-        f"xxhash64(id, CAST(concat(id, '/{FILLING}') AS BINARY)) AS h"
-    )
-    assert found.first() == sent.selectExpr(*sums).first()
+    assert (xor, total) == expected(spark)
 
 
 def check_spark(spark: SparkSession, run: Run, place: Place) -> None:
@@ -225,6 +232,13 @@ def check_spark(spark: SparkSession, run: Run, place: Place) -> None:
     check_rows(spark, frame)
     run.say("Spark, from objects, with the broker killed")
     broker.start()
+    given |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(MESSAGES // 2 + 7)}
+    counted = stream(spark, url, **given, readFrom="tier").groupBy().count()
+    writing = counted.writeStream.format("memory").queryName("counted").outputMode("complete")
+    query = writing.trigger(availableNow=True).start()
+    assert query.awaitTermination(int(WAIT_S))
+    assert spark.table("counted").collect() == [(MESSAGES,)]
+    run.say("Spark, a stream with availableNow, from objects")
 
 
 @pytest.mark.timeout(3000)

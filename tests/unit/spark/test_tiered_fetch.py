@@ -21,11 +21,14 @@ from danubius.errors import (
 )
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.model.admin_replies import LedgerSummary
+from danubius.model.topic import incarnation_of
 from danubius.record.checksum import crc32c
 from danubius.record.encode import encode
 from danubius.record.header import stamp
 from danubius.record.ledger_file import BlockRow, LedgerHeader
 from danubius.record.scan import iter_batches
+from danubius.spark.locating import Listing
 from danubius.spark.planning import ColdObject, Range, seams
 from danubius.spark.rows import read_rows
 from danubius.spark.tiered_fetch import AHEAD, TieredFetch
@@ -260,6 +263,18 @@ def test_a_store_that_cannot_be_opened_is_the_brokers_affair_or_an_error() -> No
     source = TieredFetch(cast("FetchClient", topic), range_, "tier", refuse)
     with pytest.raises(TierMisconfigured, match="no credentials"):
         list(source.fetch("/d/t", 0, topic.end, FETCH_BYTES))
+
+
+def test_objects_of_another_topic_of_the_name_do_not_count() -> None:
+    name = object_name("a" * 32, TOPIC, 0, EPOCH)
+    line = LedgerSummary("/d/t", 0, EPOCH, 0, 5, 100, 0, 0, 0, True, "both", name, 300)
+    local = LedgerSummary("/d/t", 1, EPOCH, 5, 9, 100, 0, 0, 0, True, "local")
+    listing = Listing("fs:///x", {"/d/t": [line, local]})
+    expected = [ColdObject(name, 0, 5, 100, 300)]
+    assert listing.objects_of("/d/t", incarnation_of(1_700_000_000_000, TOPIC)) == expected
+    assert listing.objects_of("/d/t", 0) == expected, "an older broker does not tell"
+    assert listing.objects_of("/d/t", incarnation_of(1_700_000_000_000, TOPIC + 1)) == []
+    assert listing.objects_of("/d/other", 0) == []
 
 
 def test_no_more_is_read_ahead_than_is_bounded() -> None:

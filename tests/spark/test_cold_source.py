@@ -185,12 +185,12 @@ class Run:
                     return
 
 
-def expected(spark: SparkSession) -> tuple[int, int]:
+def expected(spark: SparkSession) -> tuple[int, ...]:
     """What the hashes of all messages add up to, by the rule that made them."""
     sent = f"CAST(concat(id, '/{FILLING}') AS BINARY)"
     hashes = spark.range(MESSAGES).selectExpr(f"xxhash64(id, {sent}) AS hash")
-    [(xor, total)] = hashes.selectExpr(*SUMS).collect()
-    return xor, total
+    sums: Any = hashes.selectExpr(*SUMS).first()
+    return tuple(sums)
 
 
 def check_rows(spark: SparkSession, frame: DataFrame) -> None:
@@ -206,7 +206,8 @@ def check_rows(spark: SparkSession, frame: DataFrame) -> None:
         *map(functions.expr, ("min(base)", "max(base)", "min(offset)", "count(*)", *SUMS))
     )
     at = xor = total = 0
-    for row in sorted(tasks.collect(), key=lambda row: row[3]):
+    rows: list[Any] = tasks.collect()
+    for row in sorted(rows, key=lambda row: row[3]):
         _, lowest, highest, first, count, hashes, sum_ = row
         assert lowest == highest == first == at, "one by one, from where the task before ended"
         at, xor, total = at + count, xor ^ hashes, total + sum_

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.errors import TierMisconfigured
+from danubius.errors import StorageFailed, TierMisconfigured
 from danubius.spark import cold_stores, fetching
 from e2e.spark_reads import Read
 from e2e.test_cold_storage import SMALL, files_of, fill, numbers, offloaded, until
@@ -90,6 +90,12 @@ async def test_spark_reads_from_s3_with_credentials_given_by_options_or_the_envi
             with pytest.raises(TierMisconfigured, match=says) as caught:
                 await asyncio.to_thread(read, place | secrets | given, readFrom=word)
             assert "not-the-right-one" not in str(caught.value)
+    nowhere = place | secrets | {"endpoint": "http://127.0.0.1:9"}
+    with pytest.raises(StorageFailed, match="s3://"):
+        await asyncio.to_thread(read, nowhere, readFrom="tier", requestTimeout="3s")
+    down = await asyncio.to_thread(read, nowhere, requestTimeout="3s")
+    assert not any(range_.segments for range_ in down.ranges)
+    assert await asyncio.to_thread(down.numbers) == list(range(2000)), "the broker reaches it"
     broker.kill()
     for planned in (tier, auto, by_variables, without_options):
         assert await asyncio.to_thread(planned.numbers) == list(range(2000))

@@ -107,7 +107,7 @@ async def test_a_topic_moves_to_cold_storage_and_is_read_back_by_every_kind_of_r
     middle = datetime.now(UTC)
     await fill(broker, topic, 5000, 5000)
     lines = await offloaded(broker, topic)
-    assert not files_of(broker)
+    await until(lambda: not files_of(broker))
     assert len(objects_of(tmp_path)) == len(lines) > 5
     broker.kill()
     broker.start()

@@ -42,7 +42,7 @@ async def test_a_topic_in_s3_is_read_back_exactly_after_a_kill(
     await fill(broker, topic, 0, 40_000)
     lines = await offloaded(broker, topic)
     assert max(line["object_bytes"] for line in lines) > 5 << 20, "in more than one part"
-    assert not files_of(broker)
+    await until(lambda: not files_of(broker))
     broker.kill()
     broker.start()
     assert await numbers(broker, topic) == list(range(40_000))

@@ -1,7 +1,8 @@
 """Real object stores for tests, started from packages alone: each a context manager that gives an address and options.
 
-They listen on free ports of the loopback, keep nothing, and end with their block. Who needs one for several tests makes
-a session fixture of it: every worker of xdist then has its own.
+They listen on ports of the loopback that are theirs alone (no connection of anybody is given one before they come to
+listen on it), keep nothing, and end with their block. Who needs one for several tests makes a session fixture of it:
+every worker of xdist then has its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import urllib.request
 from email.utils import formatdate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from e2e.broker_process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -86,6 +89,8 @@ def s3_by_seaweedfs() -> Generator[ObjectPlace]:
         ]
         for part, port, grpc in zip(parts, ports[:4], ports[4:], strict=True):
             command += [f"-{part}.port={port}", f"-{part}.port.grpc={grpc}"]
+        # Two more ports are the same for all, and the second server on a machine ends over them.
+        command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
         command += ["-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=40"]
         with _running(command, ports[3]):
             place = _s3(ports[3])
@@ -146,12 +151,6 @@ def redis_server(*, password: str = "") -> Generator[ObjectPlace]:
     with _running(command, port):
         options = {"password": password} if password else {}
         yield ObjectPlace(f"redis://127.0.0.1:{port}/0", options)
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

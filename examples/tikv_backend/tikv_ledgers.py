@@ -18,15 +18,15 @@ import struct
 from typing import TYPE_CHECKING, Final, Protocol
 
 from danubius.errors import StorageFailed
-from danubius.ledger.core.format import INDEX_ROW_BYTES, encode_header
 from danubius.ledger.entry import LedgerRef
+from danubius.record.ledger_file import INDEX_ROW_BYTES, encode_header
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta
     from danubius.ledger.store import Append
+    from danubius.record.ledger_file import LedgerHeader
 
 PAGE_BYTES: Final = 256 * 1024
 """TiKV wants values of well below a megabyte."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from danubius.tier.memory_objects import MemoryObjects
-from danubius.tier.packing import LedgerPacker, check_object, read_rows
+from danubius.tier.packing import LedgerPacker
+from danubius.tier.unpacking import check_object, read_rows
 from unit.tier.ledgers_made import REF, Made
 
 FROZEN = (Path(__file__).parent / "cold-object-v1" / "00000005-00000007.ledger").read_bytes()

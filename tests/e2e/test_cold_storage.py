@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from danubius.model.admin_replies import LedgerSummary
     from e2e.broker_process import BrokerProcess, Exit
     from e2e.conftest import StartBroker
 
@@ -81,6 +82,12 @@ async def offloaded(broker: BrokerProcess, topic: str) -> list[dict[str, Any]]:
             await asyncio.sleep(0.05)
 
 
+async def cold_lines(client: danubius.Client, topic: str) -> list[LedgerSummary]:
+    """The ledgers of a topic once all of them are in cold storage alone; none before that."""
+    lines = await client.admin.list_ledgers(topic)
+    return lines if all(line.tier == "cold" for line in lines) else []
+
+
 def files_of(broker: BrokerProcess) -> list[Path]:
     return sorted((broker.data_dir / "ledgers").glob("[0-9a-f][0-9a-f]/*.ledger"))
 
@@ -100,7 +107,7 @@ async def test_a_topic_moves_to_cold_storage_and_is_read_back_by_every_kind_of_r
     middle = datetime.now(UTC)
     await fill(broker, topic, 5000, 5000)
     lines = await offloaded(broker, topic)
-    assert not files_of(broker)
+    await until(lambda: not files_of(broker))
     assert len(objects_of(tmp_path)) == len(lines) > 5
     broker.kill()
     broker.start()

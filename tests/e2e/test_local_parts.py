@@ -12,7 +12,10 @@ from danubius.errors import LedgerDamaged
 from danubius.model.subscription import AtOffset
 from danubius.record.scan import iter_batches
 from danubius.spark import file_parts
+from danubius.spark.batch_reader import DanubeBatchReader
+from danubius.spark.columns import schema_of
 from danubius.spark.fetching import Patience, client_of, close_clients
+from danubius.spark.options import read_options
 from danubius.wire.commands import Fetch, Fetched
 
 if TYPE_CHECKING:
@@ -66,6 +69,17 @@ def test_what_is_on_disk_is_read_there(start_broker: StartBroker, topic: str) ->
     assert numbers == [*range(COUNT)]
     assert len(are_proven) > 2
     assert all(are_proven)
+
+
+def test_read_from_broker_sends_everything(start_broker: StartBroker, topic: str) -> None:
+    broker = _stored(start_broker, topic)
+    for read_from, from_files in (("auto", True), ("broker", False)):
+        options = read_options({"url": broker.url, "topic": topic, "readFrom": read_from})
+        reader = DanubeBatchReader(options, schema_of(options))
+        rows = sum(batch.num_rows for each in reader.partitions() for batch in reader.read(each))
+        assert rows == COUNT
+        # The process's one client reads as the last task told it.
+        assert _read(broker.url, topic)[1][0] is from_files
 
 
 def test_whoever_does_not_ask_for_places_gets_batches(

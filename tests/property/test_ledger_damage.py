@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.core.damage import DamagedRange
-from danubius.ledger.core.format import decode_rows
 from danubius.ledger.entry import Chunk, Entry, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.record.encode import encode
 from danubius.record.header import stamp
+from danubius.record.ledger_file import decode_rows
 from danubius.record.scan import iter_batches
 from danubius.sim.threads import SimThreads
 

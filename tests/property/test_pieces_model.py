@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from danubius.ledger.core.format import LedgerHeader
 from danubius.ledger.entry import LedgerMeta, LedgerRef
+from danubius.record.ledger_file import LedgerHeader
 from danubius.tier.core.pieces import DATA, Life, Piece, PieceMap, map_pieces, parse_piece
 from danubius.tier.memory_objects import MemoryObjects
 from danubius.tier.object_ledgers import ObjectLedgerStore

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import DanubiusError, StorageFailed, StorageFull
-from danubius.ledger.core.format import LedgerHeader, encode_header
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.pool import LedgerPool
 from danubius.ledger.store import Append
+from danubius.record.ledger_file import LedgerHeader, encode_header
 from danubius.sim.disk import PowerLost, SimFiles
 
 if TYPE_CHECKING:

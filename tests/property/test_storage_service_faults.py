@@ -13,10 +13,10 @@ import grpc
 import pytest
 
 from danubius.errors import StorageFailed
-from danubius.ledger.core.format import BlockRow, LedgerHeader, encode_row
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.store import Append
+from danubius.record.ledger_file import BlockRow, LedgerHeader, encode_row
 from danubius.storage_service.calls import Calls
 from danubius.storage_service.figures import Figures
 from danubius.storage_service.messages import SERVICE

@@ -15,8 +15,8 @@ from danubius.record.encode import encode
 from danubius.tier.config import TierConfig
 from danubius.tier.memory_objects import MemoryObjects
 from danubius.tier.offload import OWNER, Owner, Place, TierThreads, TierWork
-from danubius.tier.packing import check_object
 from danubius.tier.tiered_store import TieredLedgerStore
+from danubius.tier.unpacking import check_object
 from faulty_objects import FaultyObjects
 from property.broker_lives import SMALL_LEDGERS, BrokerLives
 

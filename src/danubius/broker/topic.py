@@ -8,7 +8,7 @@ from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.policy import Effective
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, Position
-from danubius.model.topic import Dispatch, TopicSpec
+from danubius.model.topic import Dispatch, TopicSpec, incarnation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_POLICIES: Final = Effective()
-_ID_BITS: Final = 20
-"""Of a topic's number, in its incarnation; the rest is the millisecond of its creation."""
 
 
 class TopicGate(Protocol):
@@ -135,7 +133,7 @@ class Topic:
     @property
     def incarnation(self) -> int:
         """Tells this topic from every other that has or had its name, on a broker that began anew as well."""
-        return self.created_ms << _ID_BITS | self.id & (1 << _ID_BITS) - 1
+        return incarnation_of(self.created_ms, self.id)
 
     @property
     def stored_bytes(self) -> int:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.conformance.checks import Suite, expect, expect_raises, fail
 from danubius.errors import StorageFailed
-from danubius.ledger.core.format import (
+from danubius.ledger.entry import LedgerMeta, LedgerRef
+from danubius.ledger.store import Append
+from danubius.model.limits import KIB, MIB
+from danubius.record.ledger_file import (
     FILE_HEADER_BYTES,
     BlockRow,
     LedgerHeader,
     decode_header,
     encode_row,
 )
-from danubius.ledger.entry import LedgerMeta, LedgerRef
-from danubius.ledger.store import Append
-from danubius.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

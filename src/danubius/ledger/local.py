@@ -22,7 +22,11 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed
-from danubius.ledger.core.format import (
+from danubius.ledger.entry import LedgerRef
+from danubius.ledger.pool import LedgerPool, Piece
+from danubius.ledger.store import SMALL_BYTES, Append
+from danubius.model.limits import KIB, MIB
+from danubius.record.ledger_file import (
     CONTINUED_MAGIC,
     FILE_HEADER_BYTES,
     INDEX_MAGIC,
@@ -32,10 +36,6 @@ from danubius.ledger.core.format import (
     decode_header,
     encode_header,
 )
-from danubius.ledger.entry import LedgerRef
-from danubius.ledger.pool import LedgerPool, Piece
-from danubius.ledger.store import SMALL_BYTES, Append
-from danubius.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from danubius.errors import LedgerDamaged, StorageFailed
-from danubius.ledger.core.format import (
+from danubius.record.ledger_file import (
     FILE_HEADER_BYTES,
     INDEX_MAGIC,
     INDEX_ROW_BYTES,

@@ -20,12 +20,6 @@ from danubius.ledger.core.damage import (
     run_of,
     seek_batch,
 )
-from danubius.ledger.core.format import (
-    FILE_HEADER_BYTES,
-    INDEX_ROW_BYTES,
-    BlockRow,
-    decode_rows,
-)
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import Buffer, Chunk
 from danubius.ledger.store import FiledStore, RereadableStore
@@ -33,6 +27,12 @@ from danubius.model.file_part import FilePart
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
 from danubius.record.checksum import crc32c
 from danubius.record.header import HEADER_BYTES, read_header
+from danubius.record.ledger_file import (
+    FILE_HEADER_BYTES,
+    INDEX_ROW_BYTES,
+    BlockRow,
+    decode_rows,
+)
 from danubius.record.scan import iter_batches
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from danubius.model.limits import KIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
     from danubius.model.file_part import FileIdentity
+    from danubius.record.ledger_file import LedgerHeader
 
 SMALL_BYTES: Final = 64 * KIB
 """A ledger that gets less than this at once is better written together with others."""

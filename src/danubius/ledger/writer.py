@@ -20,7 +20,11 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, StorageFailed
-from danubius.ledger.core.format import (
+from danubius.ledger.core.segment import WriteJob
+from danubius.ledger.store import SMALL_BYTES, Append
+from danubius.model.limits import MIB
+from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import (
     FILE_HEADER_BYTES,
     INDEX_ROW_BYTES,
     BlockRow,
@@ -28,10 +32,6 @@ from danubius.ledger.core.format import (
     encode_header,
     encode_row,
 )
-from danubius.ledger.core.segment import WriteJob
-from danubius.ledger.store import SMALL_BYTES, Append
-from danubius.model.limits import MIB
-from danubius.record.checksum import crc32c
 from danubius.runtime.threads import finishing
 
 if TYPE_CHECKING:

@@ -12,6 +12,18 @@ from danubius.model.policy import FOREVER, YEARS_MS, Effective, Policies
 
 BYTES_MAX: Final = 2**62
 """More than any disk; as far as policies go."""
+_ID_BITS: Final = 20
+"""Of a topic's number, in its incarnation; the rest is the millisecond of its creation."""
+
+
+def incarnation_of(created_ms: int, topic_id: int) -> int:
+    """Tells a topic from every other that has or had its name, on a broker that began anew as well."""
+    return created_ms << _ID_BITS | topic_id & (1 << _ID_BITS) - 1
+
+
+def is_incarnation_of(incarnation: int, topic_id: int) -> bool:
+    """Whether an incarnation may be that of the topic with this number; 0 is nobody's, and says nothing."""
+    return not incarnation or (incarnation ^ topic_id) & (1 << _ID_BITS) - 1 == 0
 
 
 class Dispatch(enum.StrEnum):

@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from danubius.spark.explaining import explain
     from danubius.spark.sessions import session
     from danubius.spark.source import DanubeDataSource
 
-__all__ = ["DanubeDataSource", "session"]
+__all__ = ["DanubeDataSource", "explain", "session"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from danubius.spark.source import DanubeDataSource
 
         return DanubeDataSource
+    if name == "explain":
+        from danubius.spark.explaining import explain
+
+        return explain
     if name == "session":
         from danubius.spark.sessions import session
 

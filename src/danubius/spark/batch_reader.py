@@ -10,6 +10,7 @@ from danubius.errors import DanubiusError, InvalidArgument
 from danubius.spark.columns import Shape, shape_of
 from danubius.spark.discovery import find_partitions, measure, resolve
 from danubius.spark.fetching import client_of
+from danubius.spark.locating import locate
 from danubius.spark.options import FROM_EARLIEST, FROM_LATEST
 from danubius.spark.planning import Cutting, Range, plan
 from danubius.spark.tasks import RangePartition, plainly, read_partition
@@ -59,7 +60,7 @@ def plan_batch(options: ReadOptions) -> list[Range]:
         ranges.append(
             Range(*slot, name, begin[slot], end[slot], extent.record_bytes, extent.incarnation)
         )
-    return plan(ranges, cutting_of(options))
+    return locate(client, plan(ranges, cutting_of(options)), options)
 
 
 def cutting_of(options: ReadOptions) -> Cutting:

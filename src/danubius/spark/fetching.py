@@ -107,6 +107,8 @@ class FetchClient:
         self._waited_for: set[int] = set()
         self._answers: dict[int, Answer] = {}
         self._files = FileParts()
+        self.may_point = True
+        """Whether to read the broker's files, where it is on this machine."""
 
     # ------------------------------------------------------------ requests
 
@@ -157,7 +159,8 @@ class FetchClient:
             size = bytes_max
             if record_bytes:
                 size = min(size, int((end - at) * record_bytes * _SIZE_SLACK) + KIB)
-            may_point = is_pointing and self._files.is_worth_asking and not lossy
+            may_point = is_pointing and self.may_point and not lossy
+            may_point = may_point and self._files.is_worth_asking
             return Fetch(topic, AtOffset(at), size, 0, lossy, may_point)
 
         at = begin

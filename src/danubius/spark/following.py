@@ -22,6 +22,7 @@ from danubius.errors import (
 )
 from danubius.spark.discovery import Extent, find_partitions, measure, resolve
 from danubius.spark.fetching import client_of
+from danubius.spark.locating import check_used, locate
 from danubius.spark.offsets import SYMBOLIC, from_json, incarnations_of, is_symbolic, to_json
 from danubius.spark.options import FROM_EARLIEST, FROM_LATEST
 from danubius.spark.planning import Cutting, Range, limit_bytes, limit_offsets, plan
@@ -214,7 +215,12 @@ class Follower:
             ranges.append(Range(*slot, name, first, moved[slot], size, life))
         options = self._options
         least, most = options.min_partitions, options.max_records_per_partition
-        return plan(ranges, Cutting(least, most, slots=task_slots()))
+        planned = plan(ranges, Cutting(least, most, slots=task_slots()))
+        if self._last is None:
+            # It follows the end of its topics, which is never in objects.
+            check_used(options)
+            return planned
+        return locate(self._client, planned, options)
 
     def _known(self, slots: Mapping[Slot, int]) -> Names:
         """What the broker calls these partitions; without those that are gone."""

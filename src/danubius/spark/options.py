@@ -2,7 +2,8 @@
 
 Spark folds the case of option names and passes on whatever it is given, so every name is looked up here, and one that
 is not known is refused together with the nearest one that is: a misspelt `startingOffsets` must not read everything.
-`OPTIONS` is the whole list; docs/spark.md has its meaning in words, and a test compares the two.
+`OPTIONS` is the whole list, but for those of an object store (`tierOption.…`), which knows them itself; docs/spark.md
+has its meaning in words, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -28,11 +29,17 @@ if TYPE_CHECKING:
     from danubius.spark.offsets import Offsets
 
 URL_VARIABLE: Final = "DANUBIUS_URL"
+TIER_URL_VARIABLE: Final = "DANUBIUS_TIER_URL"
+TIER_OPTIONS_VARIABLE: Final = "DANUBIUS_TIER_OPTIONS"
+"""As brokers read them: an address, and `name=value,name=value`."""
+TIER_OPTION: Final = "tierOption."
+"""How options of the object store begin; the rest is their name there, as with --tier-option."""
 DEFAULT_URL: Final = f"danube://127.0.0.1:{DEFAULT_PORT}"
 PAYLOAD_OPTIONS: Final = ("payloadFormat", "payloadSchema", "mode", "deadLetterTopic")
 DEFAULT_NAMESPACE: Final = "default"
 
 Mode = Literal["batch", "stream"]
+ReadFrom = Literal["auto", "broker", "tier"]
 
 
 class Boundary(msgspec.Struct, frozen=True):
@@ -75,6 +82,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str | None = None
     fetch_bytes: int = 4 * MIB
     patience: Patience = Patience()
+    read_from: ReadFrom = "auto"
+    tier_url: str = ""
+    """Where objects are; empty: where the broker says."""
+    tier_options: dict[str, str] = {}
 
 
 # ---------------------------------------------------------------- values
@@ -218,6 +229,32 @@ def _subscription(_name: str, value: str) -> str:
     return parse_name("subscription", value)
 
 
+def _read_from(name: str, value: str) -> str:
+    word = value.strip().lower()
+    if word not in {"auto", "broker", "tier"}:
+        raise InvalidArgument(
+            f"option {name} is {value!r}: write auto, broker or tier{nearest(word, ['auto', 'broker', 'tier'])}"
+        )
+    return word
+
+
+def _tier_url(name: str, value: str) -> str:
+    address = value.strip()
+    if "://" not in address:
+        raise InvalidArgument(
+            f"option {name} is {value!r}: write where objects are, as s3://bucket/prefix"
+        )
+    return address
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`a=b,c=d`."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(name.strip() and sign for name, sign, _ in pairs):
+        raise InvalidArgument(f"{TIER_OPTIONS_VARIABLE} must be name=value,name=value")
+    return {name.strip(): value for name, _, value in pairs}
+
+
 # ---------------------------------------------------------------- the list
 
 
@@ -258,6 +295,8 @@ OPTIONS: Final = (
     Option("connectTimeout", "connect_s", duration),
     Option("requestTimeout", "request_s", duration),
     Option("reconnectTimeout", "reconnect_s", duration),
+    Option("readFrom", "read_from", _read_from),
+    Option("tierUrl", "tier_url", _tier_url),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _PATIENCE: Final = ("connect_s", "request_s", "reconnect_s")
@@ -267,10 +306,15 @@ def read_options(raw: Mapping[str, str], mode: Mode | None = None) -> ReadOption
     """Check all options; `mode` None: it is not known yet which kind of read it is."""
     fields: dict[str, Any] = {}
     given: dict[str, str] = {}
+    tier_options: dict[str, str] = {}
     for key, value in raw.items():
+        if _is_tier_option(key):
+            tier_options[key.lower().removeprefix(TIER_OPTION.lower())] = value
+            continue
         option = _BY_NAME.get(key.lower())
         if option is None:
-            raise unknown_option(key, [known.name for known in OPTIONS])
+            known = [*(option.name for option in OPTIONS), f"{TIER_OPTION}NAME"]
+            raise unknown_option(key, known)
         if option.only is not None and mode is not None and option.only != mode:
             reads = "spark.read" if option.only == "batch" else "spark.readStream"
             raise InvalidArgument(f"option {option.name} is for {reads} only")
@@ -284,9 +328,27 @@ def read_options(raw: Mapping[str, str], mode: Mode | None = None) -> ReadOption
     payload = {name: fields.pop(name) for name in PAYLOAD_OPTIONS if name in fields}
     fields.setdefault("url", os.environ.get(URL_VARIABLE, DEFAULT_URL))
     _url("url", fields["url"])
+    _add_tier(fields, tier_options)
     options = ReadOptions(**fields, payload=payload, patience=Patience(**waits))
     _check(options, given, mode)
     return options
+
+
+def _is_tier_option(key: str) -> bool:
+    return key.lower().startswith(TIER_OPTION.lower()) and len(key) > len(TIER_OPTION)
+
+
+def _add_tier(fields: dict[str, Any], tier_options: dict[str, str]) -> None:
+    """Where objects are and how they are reached, from options and, what these leave open, the environment."""
+    if fields.get("read_from") == "broker":
+        if tier_options or "tier_url" in fields:
+            name = f"{TIER_OPTION}{min(tier_options)}" if tier_options else "tierUrl"
+            raise InvalidArgument(f"option {name} says nothing with readFrom = broker")
+        return
+    address = os.environ.get(TIER_URL_VARIABLE, "")
+    if address:
+        fields.setdefault("tier_url", _tier_url(TIER_URL_VARIABLE, address))
+    fields["tier_options"] = _pairs(os.environ.get(TIER_OPTIONS_VARIABLE, "")) | tier_options
 
 
 def _check(options: ReadOptions, given: Mapping[str, str], mode: Mode | None) -> None:

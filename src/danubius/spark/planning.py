@@ -1,11 +1,13 @@
 """Which offsets a trigger takes, and into which ranges they are cut for Spark's tasks. Pure arithmetic.
 
-Invariants: the ranges of a plan cover exactly the offsets they were made from, in order, without overlap; the same
-input gives the same plan; a limit above 0 always lets at least one offset through if there is one.
+Invariants: the ranges of a plan cover exactly the offsets they were made from, in order, without overlap, and so do the
+segments of a range; the same input gives the same plan; a limit above 0 always lets at least one offset through if
+there is one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,24 @@ RANGES_MAX: Final = 10_000
 """More tasks than this help nobody; a smaller wish is a slip of the pen."""
 
 
+class ColdObject(msgspec.Struct, frozen=True):
+    """A ledger in the object store, as the broker describes it: the offsets [base, end)."""
+
+    name: str
+    base: int
+    end: int
+    data_bytes: int
+    object_bytes: int
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Offsets [begin, end) that lie in one object, or, without one, are the broker's to give."""
+
+    begin: int
+    end: int
+    object: ColdObject | None = None
+
+
 class Range(msgspec.Struct, frozen=True):
     """Offsets [begin, end) of one partition of a topic."""
 
@@ -39,6 +59,10 @@ class Range(msgspec.Struct, frozen=True):
     """Stored bytes of a record, on average; 0: not known."""
     incarnation: int = 0
     """Of which topic of that name these offsets are; 0: not known."""
+    segments: tuple[Segment, ...] = ()
+    """Where its offsets lie, in order and all of them; empty: the broker gives them all."""
+    tier_url: str = ""
+    """Where the objects of the segments are."""
 
     def __len__(self) -> int:
         return max(0, self.end - self.begin)
@@ -103,6 +127,30 @@ def _cut(range_: Range, count: int) -> list[Range]:
     size = len(range_)
     cuts = [range_.begin + size * number // count for number in range(count + 1)]
     return [msgspec.structs.replace(range_, begin=begin, end=end) for begin, end in pairwise(cuts)]
+
+
+def seams(begin: int, end: int, ledgers: Sequence[ColdObject]) -> tuple[Segment, ...]:
+    """Cut [begin, end) where ledgers end: an object each, and what is in none in one piece.
+
+    Ledgers are in order and do not overlap.
+    """
+    segments: list[Segment] = []
+    at = begin
+    for ledger in ledgers[bisect_right(ledgers, begin, key=_end_of) :]:
+        first, stop = max(at, ledger.base), min(end, ledger.end)
+        if first >= end:
+            break
+        if first > at:
+            segments.append(Segment(at, first))
+        segments.append(Segment(first, stop, ledger))
+        at = stop
+    if at < end:
+        segments.append(Segment(at, end))
+    return tuple(segments)
+
+
+def _end_of(ledger: ColdObject) -> int:
+    return ledger.end
 
 
 def share(total: int, weights: Sequence[float]) -> list[int]:

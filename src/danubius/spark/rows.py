@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from danubius.record.batch import RecordBatch
-    from danubius.spark.fetching import FetchClient
     from danubius.spark.planning import Range
+    from danubius.spark.tiered_fetch import Fetching
 
 ROWS_MIN: Final = 20_000
 ROWS_MAX: Final = 40_000
@@ -34,12 +34,13 @@ BYTES_MAX: Final = 8 * MIB
 
 
 def read_rows(
-    client: FetchClient, range_: Range, names: Sequence[str], fetch_bytes: int, *, lossy: bool
+    client: Fetching, range_: Range, names: Sequence[str], fetch_bytes: int, *, lossy: bool
 ) -> Iterator[Any]:
     """The rows of a range with the columns of these names, in their order. `lossy`: without those that are gone."""
     pieces = _Pieces(client, range_)
     waiting: list[Part] = []
     rows = size = 0
+    at = range_.begin
 
     def joined() -> Iterator[Any]:
         if waiting:
@@ -55,7 +56,9 @@ def read_rows(
         record_bytes=range_.record_bytes,
     ):
         for batch in iter_batches(payload.data, verify=not payload.is_proven):
-            part = None if batch.header.is_control else _within(batch, range_)
+            part = None if batch.header.is_control else _within(batch, at, range_.end)
+            # What came before may come again where a range goes from one source to another.
+            at = max(at, batch.end_offset)
             if part is None:
                 continue
             is_piece = batch.is_chunk
@@ -71,9 +74,9 @@ def read_rows(
     yield from joined()
 
 
-def _within(batch: RecordBatch, range_: Range) -> Part | None:
-    """The batch's records inside the range, or None."""
-    begin, end, count = range_.begin, range_.end, batch.header.count
+def _within(batch: RecordBatch, begin: int, end: int) -> Part | None:
+    """The batch's records with offsets in [begin, end), or None."""
+    count = batch.header.count
     if batch.base_offset >= end:
         return None
     if batch.base_offset >= begin and batch.end_offset <= end:
@@ -98,7 +101,7 @@ def _sliced(batch: Any) -> Iterator[Any]:
 class _Pieces:
     """Messages larger than a batch: shown where their last piece lies, whole."""
 
-    def __init__(self, client: FetchClient, range_: Range) -> None:
+    def __init__(self, client: Fetching, range_: Range) -> None:
         self._client = client
         self._topic = range_.name
         self._incarnation = range_.incarnation

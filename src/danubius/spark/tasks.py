@@ -6,6 +6,7 @@ Everything here is pickled into tasks, so it holds plain values only: options, n
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import InputPartition
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from danubius.spark.columns import Shape
     from danubius.spark.options import ReadOptions
     from danubius.spark.planning import Range
+    from danubius.spark.tiered_fetch import Fetching
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,16 +67,27 @@ def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition
     from danubius.spark.rows import read_rows
 
     settle()
+    range_ = partition.range
     client = client_of(options.url, options.patience, is_known=True)
+    client.may_point = options.read_from != "broker"
+    source: Fetching = client
+    if range_.segments:
+        from danubius.spark.cold_stores import store_of
+        from danubius.spark.tiered_fetch import TieredFetch
+
+        opening = functools.partial(store_of, range_.tier_url, options)
+        source = TieredFetch(client, range_, options.read_from, opening)
     batches = read_rows(
-        client,
-        partition.range,
+        source,
+        range_,
         shape.stored,
         options.fetch_bytes,
         lossy=not options.fail_on_data_loss,
     )
     try:
         yield from batches if shape.payload is None else _typed(batches, shape, options)
+        if range_.segments:
+            log.info("%s from %d to %d: %s", range_.name, range_.begin, range_.end, source)
     except (OffsetOutOfRange, TopicNotFound, TopicDeleted) as error:
         raise type(error)(f"{error.message}. {KEEP_GOING}") from None
     except DanubiusError as error:

@@ -11,10 +11,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from danubius.errors import DanubiusError, InvalidArgument, Overloaded
-from danubius.ledger.core.format import FILE_HEADER_BYTES, INDEX_ROW_BYTES, decode_header
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.store import Append
 from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import FILE_HEADER_BYTES, INDEX_ROW_BYTES, decode_header
 from danubius.storage_service import messages
 from danubius.storage_service.bounds import (
     APPENDS_MAX,
@@ -30,8 +30,8 @@ from danubius.storage_service.stores import Stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.store import LedgerStore
+    from danubius.record.ledger_file import LedgerHeader
     from danubius.storage_service.figures import Figures
     from danubius.storage_service.stores import Stores
 

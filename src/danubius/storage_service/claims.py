@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from danubius.ledger.core.format import FILE_HEADER_BYTES, LedgerHeader
 from danubius.ledger.entry import LedgerRef
 from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import FILE_HEADER_BYTES, LedgerHeader
 
 if TYPE_CHECKING:
     from danubius.ledger.store import LedgerStore

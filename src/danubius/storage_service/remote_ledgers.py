@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import grpc
 
 from danubius.errors import InvalidArgument, StorageFailed, StorageFull
-from danubius.ledger.core.format import encode_header
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.store import Append
 from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import encode_header
 from danubius.storage_service import messages
 from danubius.storage_service.bounds import (
     APPENDS_MAX,
@@ -46,8 +46,8 @@ from danubius.storage_service.messages import SERVICE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.record.ledger_file import LedgerHeader
 
 log = logging.getLogger(__name__)
 

@@ -54,16 +54,20 @@ class _Target(NamedTuple):
 
 
 def open_objects(
-    url: str, options: Mapping[str, str] | None = None, limits: ObjectLimits | None = None
+    url: str,
+    options: Mapping[str, str] | None = None,
+    limits: ObjectLimits | None = None,
+    *,
+    is_read_only: bool = False,
 ) -> ObjectStore:
-    """The object store at an address; raises TierMisconfigured.
+    """The object store at an address; raises TierMisconfigured. `is_read_only`: nothing is made where there is none.
 
     Nothing is asked of a server yet: whether it is there, and takes the credentials, shows with the first call.
     """
     options = dict(options or {})
     split = _split(url)
     if split.scheme == "fs":
-        return _open_files(split, options)
+        return _open_files(split, options, is_read_only=is_read_only)
     if split.scheme == "memory":
         _refuse_options("memory", options)
         return MemoryObjects(split.netloc + split.path or "default")
@@ -99,14 +103,16 @@ def _split(url: str) -> SplitResult:
     return split
 
 
-def _open_files(split: SplitResult, options: Mapping[str, str]) -> ObjectStore:
+def _open_files(
+    split: SplitResult, options: Mapping[str, str], *, is_read_only: bool
+) -> ObjectStore:
     _refuse_options("fs", options)
     if split.netloc or not split.path.strip("/"):
         raise TierMisconfigured(
             f"fs:// needs a whole path, as in fs:///var/lib/danubius-cold, not {_shown(split)}"
         )
     try:
-        return FileObjects(Path(unquote(split.path)))
+        return FileObjects(Path(unquote(split.path)), is_read_only=is_read_only)
     except DanubiusError as error:
         raise TierMisconfigured(f"the object store {_shown(split)}: {error.message}") from error
 

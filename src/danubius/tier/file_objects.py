@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from danubius.ledger.entry import Buffer
+    from danubius.record.checksum import Buffer
     from danubius.runtime.clock import Clock
 
 _TEMPORARY: Final = ".new-"
@@ -35,9 +35,16 @@ _TRIES: Final = 16
 class FileObjects:
     """A directory tree; the parts of a name are its folders."""
 
-    def __init__(self, root: Path, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, root: Path, *, clock: Clock | None = None, is_read_only: bool = False
+    ) -> None:
+        """`is_read_only`: nothing is made or removed here; whoever only reads may not be allowed to."""
         self._root = root
         self._files = LocalFiles()
+        if is_read_only:
+            if not root.is_dir():
+                raise StorageFailed(f"there is no directory {root} on this machine")
+            return
         self._files.mkdir(root, sync=True)
         self._remove_abandoned((clock or SystemClock()).wall_us() / 1e6 - _ABANDONED_S)
 

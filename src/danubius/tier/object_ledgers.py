@@ -15,9 +15,9 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import ObjectNotFound, StorageFailed, TierMisconfigured
-from danubius.ledger.core.format import INDEX_ROW_BYTES, encode_header
 from danubius.ledger.entry import LedgerRef
 from danubius.model.limits import MIB
+from danubius.record.ledger_file import INDEX_ROW_BYTES, encode_header
 from danubius.runtime.parallel import Parallel
 from danubius.runtime.threads import Lock
 from danubius.tier.core.pieces import (
@@ -36,9 +36,9 @@ from danubius.tier.objects import check_prefix
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
-    from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta
     from danubius.ledger.store import Append
+    from danubius.record.ledger_file import LedgerHeader
     from danubius.tier.core.pieces import Extent
     from danubius.tier.objects import ObjectStore
 

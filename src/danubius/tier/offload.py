@@ -31,7 +31,8 @@ from danubius.ledger.reader import load_index
 from danubius.runtime.pacing import Pace
 from danubius.runtime.threads import Worker
 from danubius.tier.core.object_format import Footer, object_name
-from danubius.tier.packing import LedgerPacker, check_object, read_footer
+from danubius.tier.packing import LedgerPacker
+from danubius.tier.unpacking import check_object, read_footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

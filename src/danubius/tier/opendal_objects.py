@@ -29,7 +29,7 @@ from danubius.tier.objects import ObjectInfo, ObjectLimits, check_name, check_pr
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from danubius.ledger.entry import Buffer
+    from danubius.record.checksum import Buffer
 
 _ERRORS: Final = (
     OSError,

@@ -1,4 +1,4 @@
-"""A sealed ledger made into an object, piece by piece, and an object proven, piece by piece.
+"""A sealed ledger made into an object, piece by piece. `unpacking` is the way back.
 
 Invariants:
 - Memory is bounded by a few pieces (`PIECE_BYTES`, or one block if that is larger), and the rows of the index.
@@ -7,29 +7,25 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from danubius.errors import LedgerDamaged, ObjectNotFound
-from danubius.ledger.core.format import (
+from danubius.errors import LedgerDamaged
+from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import (
     FILE_HEADER_BYTES,
     INDEX_ROW_BYTES,
     decode_header,
-    decode_rows,
     encode_row,
 )
-from danubius.model.limits import MIB
-from danubius.record.checksum import crc32c
-from danubius.tier.core.object_format import FOOTER_BYTES, Footer, decode_footer, encode_footer
+from danubius.tier.core.object_format import Footer, encode_footer
+from danubius.tier.unpacking import PIECE_BYTES, Described, check_blocks, check_rows, group_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from danubius.ledger.core.format import BlockRow
     from danubius.ledger.entry import LedgerMeta, LedgerRef
     from danubius.ledger.store import LedgerStore
-    from danubius.tier.objects import ObjectStore
-
-PIECE_BYTES: Final = 4 * MIB
+    from danubius.record.ledger_file import BlockRow
 
 
 class LedgerPacker:
@@ -55,17 +51,21 @@ class LedgerPacker:
     def parts(self) -> Iterator[bytes]:
         """Data, rows, footer. Raises LedgerDamaged where the ledger is not what its index says."""
         self.footer = None
-        _check_rows(self._rows, self._meta)
+        meta = self._meta
+        check_rows(
+            self._rows,
+            Described(meta.ledger_id, meta.base_offset, meta.end_offset, meta.data_bytes),
+        )
         header = self._read(0, FILE_HEADER_BYTES)
         found = decode_header(header)
-        if (found.topic_id, found.ledger_id) != self._ref or found.epoch != self._meta.epoch:
+        if (found.topic_id, found.ledger_id) != self._ref or found.epoch != meta.epoch:
             raise LedgerDamaged(f"the ledger {self._ref} has the header of another one")
         data_crc = crc32c(header)
         yield header
-        for group in _groups(self._rows, self._piece_bytes):
+        for group in group_rows(self._rows, self._piece_bytes):
             start = group[0].position
             data = self._read(start, group[-1].position + group[-1].size - start)
-            _check_blocks(group, data, start)
+            check_blocks(group, data, start)
             data_crc = crc32c(data, data_crc)
             yield data
         rows = b"".join(map(encode_row, self._rows))
@@ -79,87 +79,6 @@ class LedgerPacker:
         if len(data) != count:
             raise LedgerDamaged(f"the ledger {self._ref} ends before position {at + count}")
         return data
-
-
-def read_footer(objects: ObjectStore, name: str) -> Footer:
-    """What an object says of itself, its length proven. Raises ObjectNotFound, LedgerDamaged, UnsupportedVersion."""
-    info = objects.stat(name)
-    if info is None:
-        raise ObjectNotFound(f"{objects.url} has no object {name}")
-    if info.size < FOOTER_BYTES:
-        raise LedgerDamaged(f"the object {name} has {info.size} bytes, its footer alone takes more")
-    return decode_footer(objects.get(name, info.size - FOOTER_BYTES, FOOTER_BYTES), info.size)
-
-
-def read_rows(objects: ObjectStore, name: str, footer: Footer) -> list[BlockRow]:
-    """The rows of an object's index, proven. Raises LedgerDamaged."""
-    data = objects.get(name, footer.data_bytes, footer.rows_bytes)
-    if len(data) != footer.rows_bytes or crc32c(data) != footer.rows_crc:
-        raise LedgerDamaged(f"the index in the object {name} fails its checksum")
-    return decode_rows(data)
-
-
-def check_object(objects: ObjectStore, name: str, *, piece_bytes: int = PIECE_BYTES) -> Footer:
-    """Read a whole object and prove it: footer, rows, header, and every block. Raises as `read_footer`."""
-    footer = read_footer(objects, name)
-    rows = read_rows(objects, name, footer)
-    header = objects.get(name, 0, FILE_HEADER_BYTES)
-    found = decode_header(header)
-    if (found.topic_id, found.ledger_id, found.epoch) != footer[:3]:
-        raise LedgerDamaged(f"the object {name} holds another ledger than its footer says")
-    crc, at = crc32c(header), FILE_HEADER_BYTES
-    for group in _groups(rows, piece_bytes):
-        if group[0].position != at:
-            raise LedgerDamaged(f"the index in the object {name} has a gap at position {at}")
-        count = group[-1].position + group[-1].size - at
-        data = objects.get(name, at, count)
-        _check_blocks(group, data, at)
-        crc = crc32c(data, crc)
-        at += count
-    if at != footer.data_bytes or crc != footer.data_crc:
-        raise LedgerDamaged(f"the ledger in the object {name} fails its checksum")
-    return footer
-
-
-def _check_rows(rows: Sequence[BlockRow], meta: LedgerMeta) -> None:
-    offset, position = meta.base_offset, FILE_HEADER_BYTES
-    for row in rows:
-        if row.base_offset != offset or row.position != position:
-            raise LedgerDamaged(
-                f"ledger {meta.ledger_id} lacks offsets from {offset} on", offset, row.base_offset
-            )
-        offset, position = row.end_offset, position + row.size
-    if offset != meta.end_offset or position != meta.data_bytes:
-        raise LedgerDamaged(
-            f"ledger {meta.ledger_id} lacks offsets from {offset} on", offset, meta.end_offset
-        )
-
-
-def _check_blocks(rows: Sequence[BlockRow], data: bytes, start: int) -> None:
-    for row in rows:
-        at = row.position - start
-        block = data if len(rows) == 1 else data[at : at + row.size]
-        if len(block) != row.size or crc32c(block) != row.crc:
-            raise LedgerDamaged(
-                f"the block of offset {row.base_offset} fails its checksum",
-                row.base_offset,
-                row.end_offset,
-            )
-
-
-def _groups(rows: Sequence[BlockRow], piece_bytes: int) -> Iterator[list[BlockRow]]:
-    """Adjacent blocks that are read at once."""
-    group: list[BlockRow] = []
-    size = 0
-    for row in rows:
-        is_adjacent = not group or row.position == group[-1].position + group[-1].size
-        if group and (size + row.size > piece_bytes or not is_adjacent):
-            yield group
-            group, size = [], 0
-        group.append(row)
-        size += row.size
-    if group:
-        yield group
 
 
 def _footer(

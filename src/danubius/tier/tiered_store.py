@@ -15,9 +15,9 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, ObjectNotFound, StorageFailed, TierMisconfigured
-from danubius.ledger.core.format import INDEX_ROW_BYTES
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.store import FiledStore
+from danubius.record.ledger_file import INDEX_ROW_BYTES
 from danubius.runtime.shared_cache import SharedCache
 from danubius.runtime.threads import Lock, Worker, finishing
 from danubius.tier.core.read_ahead import ReadAhead
@@ -25,10 +25,10 @@ from danubius.tier.core.read_ahead import ReadAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from danubius.ledger.core.format import LedgerHeader
     from danubius.ledger.entry import Buffer, LedgerMeta
     from danubius.ledger.store import Append, LedgerStore
     from danubius.model.file_part import FileIdentity
+    from danubius.record.ledger_file import LedgerHeader
     from danubius.runtime.threads import Spawn
     from danubius.tier.config import TierConfig
     from danubius.tier.objects import ObjectStore

@@ -10,9 +10,9 @@ import pytest
 from danubius.app.ledger_stores import FILE_NAME, LedgerStoreSettings, open_ledger_store
 from danubius.broker.data_directory import DataDirectory
 from danubius.errors import DanubiusError, DataDirectoryDamaged, InvalidArgument, StorageFailed
-from danubius.ledger.core.format import LedgerHeader
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.record.ledger_file import LedgerHeader
 from danubius.runtime.files import LocalFiles
 from danubius.storage_service.server import StorageServer
 from danubius.storage_service.stores import Stores

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from danubius.ledger.config import LedgerConfig
-from danubius.ledger.core.format import INDEX_ROW_BYTES
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.writer import INDEX_ROWS
+from danubius.record.ledger_file import INDEX_ROW_BYTES
 
 
 def rows_stored(bench: Any, ledger_id: int = 0) -> int:

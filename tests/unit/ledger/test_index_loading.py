@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from danubius.ledger.core.damage import DamagedRange
-from danubius.ledger.core.format import FILE_HEADER_BYTES, INDEX_ROW_BYTES
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.reader import load_index
+from danubius.record.ledger_file import FILE_HEADER_BYTES, INDEX_ROW_BYTES
 
 REF = LedgerRef(1, 0)
 BLOCK_BYTES = 2_000

@@ -9,10 +9,10 @@ import pytest
 
 from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed, StorageFull
 from danubius.ledger.core.damage import DamagedRange
-from danubius.ledger.core.format import INDEX_ROW_BYTES
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.record.ledger_file import INDEX_ROW_BYTES
 from danubius.sim.disk import SimFiles
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import pytest
 
 from danubius.errors import InvalidArgument, LedgerDamaged
 from danubius.ledger.config import LedgerConfig
-from danubius.ledger.core.format import BlockRow, encode_row
 from danubius.ledger.core.index import BlockIndex, parse_index
 from danubius.ledger.core.retention import newest_ms, plan_drop
 from danubius.ledger.entry import LedgerMeta
 from danubius.model.topic import Retention
+from danubius.record.ledger_file import BlockRow, encode_row
 
 
 def metas(*specs: tuple[int, int], open_last: bool = True) -> list[LedgerMeta]:

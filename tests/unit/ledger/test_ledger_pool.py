@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import DanubiusError, StorageFailed, StorageFull
-from danubius.ledger.core.format import LedgerHeader, encode_header
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.local import EXTENTS_MAX, POOLED_BYTES_MAX, LocalLedgerStore
 from danubius.ledger.pool import LedgerPool
 from danubius.ledger.store import SMALL_BYTES, Append
+from danubius.record.ledger_file import LedgerHeader, encode_header
 from danubius.runtime.files import LocalFiles
 from danubius.sim.disk import SimFiles
 

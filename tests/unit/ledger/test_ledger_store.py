@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import DataDirectoryTooNew, LedgerDamaged, StorageFailed
-from danubius.ledger.core.format import (
+from danubius.ledger.entry import LedgerRef
+from danubius.ledger.local import LocalLedgerStore
+from danubius.ledger.memory import MemoryLedgerStore
+from danubius.ledger.pool import LedgerPool
+from danubius.ledger.store import SMALL_BYTES
+from danubius.record.ledger_file import (
     FILE_HEADER_BYTES,
     INDEX_MAGIC,
     INDEX_ROW_BYTES,
@@ -18,11 +23,6 @@ from danubius.ledger.core.format import (
     encode_header,
     encode_row,
 )
-from danubius.ledger.entry import LedgerRef
-from danubius.ledger.local import LocalLedgerStore
-from danubius.ledger.memory import MemoryLedgerStore
-from danubius.ledger.pool import LedgerPool
-from danubius.ledger.store import SMALL_BYTES
 from danubius.runtime.files import LocalFiles
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from danubius.spark.offsets import EARLIEST, Slot, from_json, incarnations_of, p
 from danubius.spark.options import OPTIONS, read_options
 from danubius.spark.planning import (
     RANGES_MAX,
+    ColdObject,
     Cutting,
     Range,
     limit_bytes,
     limit_offsets,
     plan,
+    seams,
     share,
 )
 
@@ -177,6 +180,16 @@ def test_options_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"topic": "a", "columns": "key,key"}, "each once"),
         ({"topic": "a", "endingOffsets": "earliest"}, "nothing to read"),
         ({"topic": "a b"}, "option topic"),
+        ({"topic": "a", "readForm": "tier"}, "did you mean 'readFrom'?"),
+        ({"topic": "a", "readFrom": "teir"}, "auto, broker or tier; did you mean 'tier'?"),
+        ({"topic": "a", "tierUrl": "bucket"}, "s3://bucket/prefix"),
+        ({"topic": "a", "tierOption": "x"}, "did you mean 'tierOption.NAME'?"),
+        ({"topic": "a", "tierOptions.region": "x"}, "did you mean 'tierOption.NAME'?"),
+        ({"topic": "a", "readFrom": "broker", "tierUrl": "s3://b"}, "tierUrl says nothing"),
+        (
+            {"topic": "a", "readFrom": "broker", "tierOption.region": "r"},
+            "tierOption.region says nothing",
+        ),
     ],
 )
 def test_options_that_are_wrong(options: dict[str, str], says: str) -> None:
@@ -184,8 +197,50 @@ def test_options_that_are_wrong(options: dict[str, str], says: str) -> None:
         read_options(options)
 
 
+def test_where_objects_are_is_said_by_options_and_else_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DANUBIUS_TIER_URL", "s3://of-all/prefix")
+    monkeypatch.setenv("DANUBIUS_TIER_OPTIONS", "region=r, endpoint=http://127.0.0.1:9")
+    options = read_options({"topic": "a", "TIEROPTION.Region": "eu", "readfrom": "Tier"})
+    assert (options.read_from, options.tier_url) == ("tier", "s3://of-all/prefix")
+    assert options.tier_options == {"region": "eu", "endpoint": "http://127.0.0.1:9"}
+    assert read_options({"topic": "a", "tierUrl": "fs:///x"}).tier_url == "fs:///x"
+    assert read_options({"topic": "a", "readFrom": "broker"}).tier_url == ""
+    monkeypatch.setenv("DANUBIUS_TIER_OPTIONS", "region")
+    with pytest.raises(InvalidArgument, match="DANUBIUS_TIER_OPTIONS"):
+        read_options({"topic": "a"})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=8),
+    st.integers(0, 150),
+    st.integers(0, 150),
+)
+def test_segments_cover_a_range_and_end_where_ledgers_do(
+    spans: list[tuple[int, int]], begin: int, end: int
+) -> None:
+    ledgers: list[ColdObject] = []
+    at = 0
+    for gap, size in spans:
+        ledgers.append(ColdObject(f"object-{at}", at + gap, at + gap + size, 1, 1))
+        at += gap + size
+    segments = seams(begin, end, ledgers)
+    covered = [offset for segment in segments for offset in range(segment.begin, segment.end)]
+    assert covered == list(range(begin, end))
+    assert all(segment.begin < segment.end for segment in segments)
+    for segment in segments:
+        holders = [
+            ledger for ledger in ledgers if ledger.base < segment.end and ledger.end > segment.begin
+        ]
+        assert holders == ([] if segment.object is None else [segment.object])
+    # What is the broker's comes in one piece.
+    assert not any(a.object is b.object is None for a, b in pairwise(segments))
+
+
 def test_the_docs_name_every_option_and_no_other() -> None:
     table = _DOCS.read_text().partition("## Options for reading")[2].partition("## Offsets")[0]
     lines = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [name for line in lines for name in re.findall(r"`(\w+)`", line)]
     assert sorted(named) == sorted(option.name for option in OPTIONS)
+    assert "`tierOption.NAME`" in table

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from danubius.errors import InvalidArgument, StorageFailed, StorageFull
-from danubius.ledger.core.format import LedgerHeader, encode_header
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import LedgerHeader, encode_header
 from danubius.storage_service import messages
 from danubius.storage_service.bounds import MESSAGE_BYTES_MAX
 from danubius.storage_service.messages import SERVICE

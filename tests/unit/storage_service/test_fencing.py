@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import StorageFailed
-from danubius.ledger.core.format import LedgerHeader
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.record.ledger_file import LedgerHeader
 from danubius.storage_service.backends import open_backend
 from danubius.storage_service.claims import CLAIM_TOPIC, Claim, read_claim, store_claim
 from danubius.storage_service.stores import Fenced, Stamp, Stores

@@ -7,9 +7,9 @@ from click.testing import CliRunner
 
 from danubius.cli.root import cli
 from danubius.errors import DanubiusError, Overloaded
-from danubius.ledger.core.format import LedgerHeader
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
+from danubius.record.ledger_file import LedgerHeader
 from danubius.storage_service import messages
 from danubius.storage_service.backends import open_backend
 from danubius.storage_service.bounds import DATA_BYTES_MAX, READERS_MAX

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from danubius.ledger.core.format import BlockRow, LedgerHeader
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.record.checksum import crc32c
+from danubius.record.ledger_file import BlockRow, LedgerHeader
 
 REF = LedgerRef(0x1234, 5)
 EPOCH = 7

@@ -8,11 +8,11 @@ import pytest
 
 from danubius.conformance.ledger_checks import run_ledger_checks
 from danubius.errors import StorageFailed, TierMisconfigured
-from danubius.ledger.core.format import INDEX_ROW_BYTES, BlockRow, LedgerHeader, encode_row
 from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.store import Append
+from danubius.record.ledger_file import INDEX_ROW_BYTES, BlockRow, LedgerHeader, encode_row
 from danubius.runtime.files import LocalFiles
 from danubius.tier.file_objects import FileObjects
 from danubius.tier.memory_objects import MemoryObjects

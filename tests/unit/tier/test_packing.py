@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.errors import LedgerDamaged, ObjectNotFound
-from danubius.ledger.core.format import encode_row
+from danubius.record.ledger_file import encode_row
 from danubius.tier.core.object_format import FOOTER_BYTES, decode_footer, encode_footer
 from danubius.tier.memory_objects import MemoryObjects
-from danubius.tier.packing import LedgerPacker, check_object, read_footer, read_rows
+from danubius.tier.packing import LedgerPacker
+from danubius.tier.unpacking import check_object, read_footer, read_rows
 from faulty_objects import FaultyObjects
 from unit.tier.ledgers_made import BASE, REF, Made
 

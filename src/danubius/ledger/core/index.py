@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import LedgerDamaged
-from danubius.ledger.core.format import FILE_HEADER_BYTES, BlockRow, decode_rows
+from danubius.record.ledger_file import FILE_HEADER_BYTES, BlockRow, decode_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,9 +16,9 @@ from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from danubius.ledger.core.format import FILE_HEADER_BYTES, BlockRow, LedgerHeader
 from danubius.ledger.core.index import BlockIndex
 from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+from danubius.record.ledger_file import FILE_HEADER_BYTES, BlockRow, LedgerHeader
 
 if TYPE_CHECKING:
     from danubius.ledger.entry import Entry, StoredObject

@@ -13,8 +13,8 @@ import struct
 from typing import Final, NamedTuple
 
 from danubius.errors import LedgerDamaged, UnsupportedVersion
-from danubius.ledger.core.format import FILE_HEADER_BYTES, INDEX_ROW_BYTES
 from danubius.record.checksum import Buffer, crc32c
+from danubius.record.ledger_file import FILE_HEADER_BYTES, INDEX_ROW_BYTES
 
 FOOTER_BYTES: Final = 128
 MAGIC: Final = b"DNBCOLD1"

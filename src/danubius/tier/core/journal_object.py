@@ -12,8 +12,10 @@ Invariants:
 - `promise`: every slot below it was filled when this object was made. A hole below a promise is damage.
 - `floor`: slots below it may be gone. A writer claims a floor when snapshots make what is below needless, and deletes
   only once an object with the claim is committed. So a hole that was never filled lies above every claim.
-- What counts (`walk`): behind a fence, objects of lower epochs are void; so are those from its `void_from` on, which
-  their own writer gave up. What is void was never acknowledged. The rest is one sequence of positions without a gap.
+- What counts (`walk`): an object whose author has filled all slots from its promise on. Behind somebody else's slot
+  an author's objects are void, whatever the epochs; so are those from a fence's `void_from` on, if all slots up to it
+  are its own process's, which gave them up. What is void was never acknowledged, and what was is never void. The rest
+  is one sequence of positions without a gap.
 - `kept`: the snapshots that hold, the newest last, as of this object. Those that the last valid object names are where
   a start begins, whatever else lies there: a replaced broker's snapshots are not looked at.
 """
@@ -169,16 +171,17 @@ class Walk(NamedTuple):
 def walk(headers: Sequence[SlotHeader]) -> Walk:
     """Tell what counts of adjacent slots. Raises DataDirectoryDamaged where positions do not fit together."""
     valid: list[SlotHeader] = []
-    epoch = 0
     for header in headers:
-        if header.author.epoch < epoch:
-            continue
         if not header.is_fence:
-            valid.append(header)
+            run = _between(headers, header.promise, header.slot)
+            if all(each.author == header.author and not each.is_fence for each in run):
+                valid.append(header)
             continue
-        while valid and valid[-1].slot >= header.void_from and valid[-1].author < header.author:
-            valid.pop()
-        epoch = header.author.epoch
+        process = header.author.process
+        run = _between(headers, header.void_from, header.slot)
+        if all(each.author.process == process for each in run):
+            while valid and valid[-1].slot >= header.void_from:
+                valid.pop()
     for before, header in itertools.pairwise(valid):
         if header.base != before.end:
             raise DataDirectoryDamaged(
@@ -190,3 +193,9 @@ def walk(headers: Sequence[SlotHeader]) -> Walk:
         return Walk([], 0, 0, (), next_slot)
     last = valid[-1]
     return Walk(valid, last.end, last.floor, last.kept, next_slot)
+
+
+def _between(headers: Sequence[SlotHeader], first: int, end: int) -> Sequence[SlotHeader]:
+    """Those of the slots from `first` up to, and without, `end`; what is below the floor is known to be in order."""
+    start = headers[0].slot
+    return headers[max(0, first - start) : end - start]

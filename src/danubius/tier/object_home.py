@@ -17,7 +17,7 @@ import msgspec
 
 from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, TierMisconfigured
 from danubius.model.ids import Epoch
-from danubius.tier.core.fencing import take_epoch, take_over
+from danubius.tier.core.fencing import ListEpochs, take_epoch, take_over
 from danubius.tier.journal_objects import JournalObjects
 from danubius.tier.object_ledgers import ObjectLedgerStore
 from danubius.tier.object_snapshots import ObjectSnapshots
@@ -74,6 +74,11 @@ class ObjectHome:
     @property
     def url(self) -> str:
         return self._objects.url
+
+    def later_start(self) -> int:
+        """The number of a start behind this one; 0: there is none."""
+        numbers = self.journal_objects.answer(ListEpochs()).numbers
+        return max((number for number in numbers if number > self.author.epoch), default=0)
 
     def close(self) -> None:
         self._objects.close()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PROVE: Final = bool(os.environ.get("DANUBIUS_PROVE"))
 SEEDS: Final = 3000 if PROVE else 150
 STEPS: Final = 400
-CONFIG: Final = DisklessConfig(group_ms=100, group_bytes=64 * 1024, deadline_ms=1000)
+CONFIG: Final = DisklessConfig(group_ms=100, group_bytes=64 * 1024, deadline_ms=300)
 PREFIX: Final = "p/"
 
 
@@ -225,7 +225,11 @@ class World:
         self.dice = random.Random(seed)
         self.kills_often = self.dice.choice([0.0, 0.002, 0.02])
         """How often a broker is killed."""
-        self.starts_often = self.dice.choice([0.002, 0.01, 0.05])
+        self.starts_often = self.dice.choice([0.0, 0.002, 0.01, 0.05])
+        self.patience = self.dice.choice([0.0, 0.9, 0.99])
+        """How often it is the same one's turn again."""
+        self.troubles = self.dice.choice([[0.0], [0.0, 0.0, 0.1, 0.4, 0.9], [0.0, 1.0]])
+        self.actor: Life | Starting | None = None
         self.clock = SimClock()
         self.store = LateObjects(self.dice)
         self.numbers = count(1)
@@ -268,16 +272,20 @@ class World:
         dice = self.dice
         self.clock.now_ns += dice.choice([0, 1_000_000, 20_000_000, 120_000_000, 700_000_000])
         roll = dice.random()
-        if self.starts and (roll < 0.3 or not self.lives):
-            self.step_start(dice.choice(self.starts))
+        if roll < 0.03:
+            self.store.trouble = dice.choice(self.troubles)
+        elif roll < 0.08:
+            self.store.arrive()
         elif len(self.starts) < 3 and (dice.random() < self.starts_often or not self.lives):
             self.starts.append(Starting(self, dice.getrandbits(63) | 1))
-        elif roll < 0.37:
-            self.store.trouble = dice.choice([0.0, 0.0, 0.1, 0.4, 0.9])
-        elif roll < 0.42:
-            self.store.arrive()
-        elif self.lives:
-            self.step_life(dice.choice(self.lives))
+        actors = [*self.lives, *self.starts]
+        if self.actor not in actors or dice.random() > self.patience:
+            # The others sleep meanwhile, and may wake up much later in the middle of what they did.
+            self.actor = dice.choice(actors) if actors else None
+        if isinstance(self.actor, Starting):
+            self.step_start(self.actor)
+        elif self.actor is not None:
+            self.step_life(self.actor)
 
     def step_start(self, start: Starting) -> None:
         if self.dice.random() < 0.01:
@@ -297,7 +305,7 @@ class World:
             life.append()
         elif roll < 0.8:
             life.turn()
-        elif roll < 0.87:
+        elif roll < 0.88:
             life.checkpoint()
         elif roll < 0.92:
             life.journal.watch()
@@ -345,5 +353,5 @@ def test_starts_failures_and_late_puts_lose_and_revive_nothing() -> None:
         late_starts += len(world.begun)
     # Otherwise the dice have shown nothing.
     assert overtaken > SEEDS // 4
-    assert healed > SEEDS // 4
+    assert healed > SEEDS // 20
     assert late_starts > SEEDS

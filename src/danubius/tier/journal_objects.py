@@ -57,6 +57,8 @@ OBJECTS_AT_ONCE: Final = 8
 """Whole ones, which are in memory until they were replayed."""
 READ_TRIES: Final = 2
 """An object that fails its checksum is read again before it counts as damaged."""
+_NO_FENCE: Final = bytes(8)
+"""Behind a header without records: only a fence is as short as a header, and told by that."""
 _EPOCH: Final = re.compile(r"[0-9a-f]{8}")
 _SLOT: Final = re.compile(r"[0-9a-f]{16}")
 
@@ -226,6 +228,8 @@ class JournalObjects:
                 at, group.base, entry.topic_id, sequence, body_bytes, kind, entry.body, buffers
             )
             at += entry.size
+        if not group.entries:
+            buffers.append(_NO_FENCE)
         with passing():
             if self._objects.put(self._slot(group.slot), [b"".join(buffers)]):
                 return
@@ -246,9 +250,15 @@ class JournalObjects:
             self._objects.delete(self._slot(slot))
 
     def slots_below(self, floor: int) -> list[int]:
-        """What a trim has left behind."""
+        """What a trim may delete: all but fences, which keep whoever was replaced from going on, for ever."""
+        below = self._prefix + JOURNAL
+        found: list[int] = []
         with passing():
-            return sorted(slot for slot in self._numbers(JOURNAL, _SLOT) if slot < floor)
+            for info in self._objects.list(below):
+                name = info.name.removeprefix(below)
+                if _SLOT.fullmatch(name) and info.size > HEADER_BYTES and int(name, 16) < floor:
+                    found.append(int(name, 16))
+        return sorted(found)
 
     def _slot(self, slot: int) -> str:
         return f"{self._prefix}{JOURNAL}{slot_name(slot)}"

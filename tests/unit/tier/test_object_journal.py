@@ -215,6 +215,24 @@ def test_a_quiet_broker_hears_of_its_replacement_when_it_looks(owner: Owner) -> 
     assert len(owner.replaced) == 1
 
 
+def test_one_that_slept_until_everything_of_its_time_was_trimmed_stores_nothing(
+    owner: Owner,
+) -> None:
+    owner.commit("a")
+    newer = Owner(owner.objects, 2)
+    for token in "bcdef":
+        newer.commit(token)
+        position = newer.home.snapshots.save(newer.journal.end_position, b"")
+        newer.journal.trim(position)
+        newer.after(100)
+    assert newer.journal.objects_live <= 3
+    owner.append("x")
+    owner.after(100)
+    assert owner.committed == ["a"]
+    assert owner.failed == ["x"]
+    assert len(owner.replaced) == 1
+
+
 def test_what_snapshots_make_needless_is_deleted_once_that_is_announced(owner: Owner) -> None:
     for token in "abcdef":
         owner.commit(token)
@@ -229,8 +247,9 @@ def test_what_snapshots_make_needless_is_deleted_once_that_is_announced(owner: O
     owner.after(200)
     owner.after(5000)
     owner.turn()
-    names = owner.journal_names()
-    assert len(names) == owner.journal.objects_live == 2
+    fences = owner.home.found.next_slot
+    assert owner.journal.objects_live == 2
+    assert len(owner.journal_names()) == fences + 2, "fences stay"
     assert owner.journal.size_bytes < 200
     again = Owner(owner.objects, 2)
     assert again.recovered == []

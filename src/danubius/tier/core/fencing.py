@@ -83,25 +83,51 @@ def take_epoch(process: int) -> Generator[Call, Answer, Author]:
 
 def take_over(author: Author) -> Generator[Call, Answer, Walk]:
     """Stop whoever writes; returns what counts of the journal. Raises BrokerReplaced and DataDirectoryDamaged."""
-    block = yield from _put_block(author)
-    # The writer may have filled everything before the block, and so have begun what is within its reach from there.
+    for _ in range(ROUNDS_MAX):
+        yield from _check_latest(author)
+        answer = yield ListSlots()
+        # Not the very next one: the race for that would be lost again and again.
+        block = max(answer.numbers, default=-1) + REACH
+        answer = yield PutFence(fence(author, block))
+        if answer.headers[block].author == author:
+            found = yield from _freeze(author, block)
+            # What a later start has deleted was read as if it had never been, if it was read too late.
+            yield from _check_latest(author)
+            if found is not None:
+                return found
+    raise StorageFailed(
+        f"the broker that writes was faster {ROUNDS_MAX} times than this start could stop it: "
+        "stop it first, or try again"
+    )
+
+
+def _check_latest(author: Author) -> Generator[Call, Answer, None]:
+    answer = yield ListEpochs()
+    later = max(answer.numbers)
+    if later > author.epoch:
+        raise BrokerReplaced(
+            f"start {later} of this broker takes the store; this is start {author.epoch}"
+        )
+
+
+def _freeze(author: Author, block: int) -> Generator[Call, Answer, Walk | None]:
+    """Fill what the writer may have begun; None if the block stops nobody, as the writer has passed it."""
+    # It may have filled everything before the block, and so have begun what is within its reach from there.
     top = block + REACH - 1
     answer = yield ListSlots()
-    slots = {slot for slot in answer.numbers if slot <= top}
+    slots = answer.numbers
+    if max(slots) > top:
+        return None
     headers: dict[int, SlotHeader] = {block: fence(author, block)}
     floor = yield from _find_floor(slots, headers)
     answer = yield ReadSlots(sorted(slot for slot in slots if slot >= floor))
     headers.update(answer.headers)
     _check_promises(set(range(floor, top + 1)) - slots, headers.values())
-    # Downwards: what was filled meanwhile tells what was deleted meanwhile, before that could be taken for a hole.
-    for slot in range(top, -1, -1):
-        if slot < floor:
-            break
-        if slot not in headers and slot not in slots:
-            answer = yield PutFence(fence(author, slot))
-            headers.update(answer.headers)
-        if slot in headers:
-            floor = max(floor, headers[slot].floor)
+    holes = [slot for slot in range(top, -1, -1) if slot not in slots]
+    floor = yield from _fill(author, holes, floor, headers)
+    if floor > block:
+        # The block was put where something had been trimmed.
+        return None
     later = max(header.author.epoch for header in headers.values())
     if later > author.epoch:
         raise BrokerReplaced(
@@ -109,6 +135,7 @@ def take_over(author: Author) -> Generator[Call, Answer, Walk]:
         )
     gone = [slot for slot in range(floor, top + 1) if slot not in headers]
     if gone:
+        yield from _check_latest(author)  # whose start may have trimmed it
         raise DataDirectoryDamaged(
             f"the journal's object {slot_name(gone[0])} was there and is gone, while it is needed: "
             "restore it from a copy"
@@ -117,34 +144,35 @@ def take_over(author: Author) -> Generator[Call, Answer, Walk]:
     if found.floor < floor:
         # The higher claim is void, so nothing was deleted by it, and what it would have made needless is needed.
         answer = yield ReadSlots(list(range(found.floor, floor)))
-        _check_promises(set(range(found.floor, floor)) - answer.headers.keys(), headers.values())
+        lost = set(range(found.floor, floor)) - answer.headers.keys()
+        if lost:
+            yield from _check_latest(author)
+            _check_promises(lost, headers.values())
         headers.update(answer.headers)
         found = walk([headers[slot] for slot in range(found.floor, top + 1)])
     return found
 
 
-def _put_block(author: Author) -> Generator[Call, Answer, int]:
-    """Fill a slot that the writer has not come to: it commits nothing from there on."""
-    for _ in range(ROUNDS_MAX):
-        answer = yield ListEpochs()
-        later = max(answer.numbers)
-        if later > author.epoch:
-            raise BrokerReplaced(
-                f"start {later} of this broker takes the store; this is start {author.epoch}"
-            )
-        answer = yield ListSlots()
-        # Not the very next one: the race for that would be lost again and again.
-        block = max(answer.numbers, default=-1) + REACH
-        answer = yield PutFence(fence(author, block))
-        if answer.headers[block].author == author:
-            return block
-    raise StorageFailed(
-        f"the broker that writes was faster {ROUNDS_MAX} times than this start could stop it: "
-        "stop it first, or try again"
-    )
+def _fill(
+    author: Author, holes: list[int], floor: int, headers: dict[int, SlotHeader]
+) -> Generator[Call, Answer, int]:
+    """Put fences into the slots that are empty; returns the highest claim.
+
+    Downwards: what was filled meanwhile tells what was deleted meanwhile, before that could be taken for a hole.
+    """
+    for slot in holes:
+        if slot < floor:
+            break
+        if slot not in headers:
+            answer = yield PutFence(fence(author, slot))
+            headers.update(answer.headers)
+        floor = max(floor, headers[slot].floor)
+    return floor
 
 
-def _find_floor(slots: set[int], headers: dict[int, SlotHeader]) -> Generator[Call, Answer, int]:
+def _find_floor(
+    slots: frozenset[int], headers: dict[int, SlotHeader]
+) -> Generator[Call, Answer, int]:
     """The highest claim of what lies there: that of the highest object with records."""
     for slot in sorted(slots, reverse=True):
         if slot not in headers:

@@ -12,6 +12,8 @@ Invariants:
 - `promise`: every slot below it was filled when this object was made. A hole below a promise is damage.
 - `floor`: slots below it may be gone. A writer claims a floor when snapshots make what is below needless, and deletes
   only once an object with the claim is committed. So a hole that was never filled lies above every claim.
+- Fences are never deleted. A writer that was replaced finds one at the first slot that is not its own, however late it
+  wakes up, and whatever was trimmed meanwhile. A fence is a header alone; every other object is longer.
 - What counts (`walk`): an object whose author has filled all slots from its promise on. Behind somebody else's slot
   an author's objects are void, whatever the epochs; so are those from a fence's `void_from` on, if all slots up to it
   are its own process's, which gave them up. What is void was never acknowledged, and what was is never void. The rest

@@ -91,8 +91,6 @@ def take_over(author: Author) -> Generator[Call, Answer, Walk]:
         answer = yield PutFence(fence(author, block))
         if answer.headers[block].author == author:
             found = yield from _freeze(author, block)
-            # What a later start has deleted was read as if it had never been, if it was read too late.
-            yield from _check_latest(author)
             if found is not None:
                 return found
     raise StorageFailed(
@@ -125,6 +123,8 @@ def _freeze(author: Author, block: int) -> Generator[Call, Answer, Walk | None]:
     _check_promises(set(range(floor, top + 1)) - slots, headers.values())
     holes = [slot for slot in range(top, -1, -1) if slot not in slots]
     floor = yield from _fill(author, holes, floor, headers)
+    # What a later start has trimmed meanwhile would have been taken for holes.
+    yield from _check_latest(author)
     if floor > block:
         # The block was put where something had been trimmed.
         return None
@@ -135,7 +135,6 @@ def _freeze(author: Author, block: int) -> Generator[Call, Answer, Walk | None]:
         )
     gone = [slot for slot in range(floor, top + 1) if slot not in headers]
     if gone:
-        yield from _check_latest(author)  # whose start may have trimmed it
         raise DataDirectoryDamaged(
             f"the journal's object {slot_name(gone[0])} was there and is gone, while it is needed: "
             "restore it from a copy"

@@ -53,10 +53,12 @@ class ObjectSnapshots:
         """Store a snapshot; the answer is the position to which the journal may be trimmed."""
         ref = SnapshotRef(position, self._epoch)
         is_known = self.kept[-1:] == (ref,)
-        rest = _REST.pack(FORMAT_VERSION, 0, position, len(data))
-        head = _START.pack(_MAGIC, crc32c(data, crc32c(rest))) + rest
-        with passing():
-            self._objects.put(self._name(ref), [head, data], replace=True)
+        if not is_known:
+            # One that may have been announced is never replaced: a later start may stand on it by now.
+            rest = _REST.pack(FORMAT_VERSION, 0, position, len(data))
+            head = _START.pack(_MAGIC, crc32c(data, crc32c(rest))) + rest
+            with passing():
+                self._objects.put(self._name(ref), [head, data], replace=True)
         others = tuple(old for old in self.kept if old.position != position)
         kept = 1 if is_sole and is_known else KEPT_MAX
         self.kept = (*others, ref)[-kept:]

@@ -135,6 +135,19 @@ def test_snapshots_hold_once_the_journal_has_announced_them(objects: FaultyObjec
     assert {ref.epoch for ref in fourth.snapshots.needless(fourth.found.kept)} == {1}
 
 
+def test_a_snapshot_that_may_hold_is_not_replaced_and_may_be_the_only_one(
+    objects: FaultyObjects,
+) -> None:
+    home = take(objects)
+    home.snapshots.save(0, b"first")
+    end = put(home, home.found.next_slot, 0)
+    home.snapshots.save(end, b"second")
+    assert home.snapshots.save(end, b"other") == 0
+    assert home.snapshots.load_latest() == (end, b"second")
+    assert home.snapshots.save(end, b"other", is_sole=True) == end
+    assert home.snapshots.oldest_position() == end
+
+
 def test_a_damaged_snapshot_has_one_before_it(objects: FaultyObjects) -> None:
     home = take(objects, 1)
     home.snapshots.save(0, b"older")

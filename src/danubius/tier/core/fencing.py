@@ -133,23 +133,23 @@ def _freeze(author: Author, block: int) -> Generator[Call, Answer, Walk | None]:
         raise BrokerReplaced(
             f"start {later} of this broker has the store; this is start {author.epoch}"
         )
-    gone = [slot for slot in range(floor, top + 1) if slot not in headers]
-    if gone:
-        raise DataDirectoryDamaged(
-            f"the journal's object {slot_name(gone[0])} was there and is gone, while it is needed: "
-            "restore it from a copy"
-        )
-    found = walk([headers[slot] for slot in range(floor, top + 1)])
+    found = _count(headers, floor, top)
     if found.floor < floor:
         # The higher claim is void, so nothing was deleted by it, and what it would have made needless is needed.
         answer = yield ReadSlots(list(range(found.floor, floor)))
-        lost = set(range(found.floor, floor)) - answer.headers.keys()
-        if lost:
-            yield from _check_latest(author)
-            _check_promises(lost, headers.values())
+        yield from _check_latest(author)
         headers.update(answer.headers)
-        found = walk([headers[slot] for slot in range(found.floor, top + 1)])
+        found = _count(headers, found.floor, top)
     return found
+
+
+def _count(headers: Mapping[int, SlotHeader], floor: int, top: int) -> Walk:
+    gone = next((slot for slot in range(floor, top + 1) if slot not in headers), None)
+    if gone is not None:
+        raise DataDirectoryDamaged(
+            f"the journal's object {slot_name(gone)} was there and is gone, while it is needed: restore it from a copy"
+        )
+    return walk([headers[slot] for slot in range(floor, top + 1)])
 
 
 def _fill(

@@ -112,6 +112,9 @@ class FaultyObjects:
                         break
                 raise self.failure()
 
+    def refuses(self, name: str) -> bool:
+        return self.inner.refuses(name)
+
     def get(self, name: str, at: int, count: int) -> bytes:
         self._enter("get", name)
         data = self.inner.get(name, at, count)

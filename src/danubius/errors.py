@@ -353,6 +353,13 @@ class DataDirectoryDamaged(DanubiusError):
     code = 703
 
 
+class BrokerReplaced(DanubiusError):
+    """Another start of this broker has taken its store over; this one ends, and takes nothing more."""
+
+    code = 704
+    retry = Retry.AFTER_WAIT
+
+
 class UnknownError(DanubiusError):
     """The broker reported a code this version does not know."""
 

@@ -6,10 +6,11 @@ Freezing a link makes a half-open connection for both ends: no byte and no end-o
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
 
 READ_BYTES: Final = 65_536
@@ -38,6 +39,7 @@ class LossyProxy:
         self.port = 0
         self._ending = asyncio.Event()
         self._running = 0
+        self._is_refusing = False
         self._idle = asyncio.Event()
         self.links: list[Link] = []
         self.swallowed = asyncio.Event()
@@ -88,7 +90,20 @@ class LossyProxy:
             link.cut()
         self.links.clear()
 
+    @contextmanager
+    def refusing(self) -> Generator[None]:
+        """Nobody gets through meanwhile."""
+        self._is_refusing = True
+        self.cut()
+        try:
+            yield
+        finally:
+            self._is_refusing = False
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_refusing:
+            writer.transport.abort()
+            return
         try:
             upstream, broker = await asyncio.open_connection("127.0.0.1", self._broker_port)
         except OSError:

@@ -46,7 +46,7 @@ def _run(options: StandaloneOptions, standalone: Standalone) -> int:
     sys.setswitchinterval(0.0005)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(options, standalone))
+            return runner.run(_serve(standalone))
     except DanubiusError as error:
         sys.stderr.write(f"danubius: {error}\n")
         return 1
@@ -60,7 +60,7 @@ def _loop_factory() -> Any:  # uvloop has no type of its own for it
     return uvloop.new_event_loop
 
 
-async def _serve(options: StandaloneOptions, standalone: Standalone) -> int:
+async def _serve(standalone: Standalone) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -83,6 +83,12 @@ async def _serve(options: StandaloneOptions, standalone: Standalone) -> int:
         loop.add_signal_handler(number, stop, 0)
     # A terminal that is closed sends it too: without a file there is nothing to read again.
     loop.add_signal_handler(signal.SIGHUP, stop, 0)
+
+    def replaced(error: DanubiusError) -> None:
+        sys.stderr.write(f"danubius: this broker was replaced and ends: {error.message}\n")
+        stop(1)
+
+    standalone.on_replaced = replaced
     await standalone.start()
     reload = standalone.reload
     if reload is not None and reload.has_file:
@@ -91,7 +97,7 @@ async def _serve(options: StandaloneOptions, standalone: Standalone) -> int:
     collector.start()
     standalone.broker.ticks.add(INTERVAL_MS, collector.tick)
     sys.stdout.write(
-        f"danubius ready: {standalone.url}  {standalone.http_url}  data {options.data_dir.resolve()}\n"
+        f"danubius ready: {standalone.url}  {standalone.http_url}  data {standalone.place}\n"
     )
     sys.stdout.flush()
     code = await ended

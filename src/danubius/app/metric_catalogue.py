@@ -215,9 +215,20 @@ JOURNAL_SIZE = _gauge("journal_size_bytes", "bytes", "Journal since the last che
 JOURNAL_RECORDS = _counter("journal_records", "records", "Records journaled.")
 JOURNAL_BYTES = _counter("journal_bytes", "bytes", "Bytes journaled.")
 JOURNAL_GROUPS = _counter("journal_groups", "groups", "Group commits.")
-JOURNAL_SYNCS = _counter("journal_syncs", "calls", "fdatasync calls on the journal.")
+JOURNAL_SYNCS = _counter(
+    "journal_syncs", "calls", "fdatasync calls on the journal; without a disk, objects stored."
+)
 JOURNAL_SYNC_SECONDS = _counter(
-    "journal_sync_seconds", "seconds", "Time spent in fdatasync on the journal."
+    "journal_sync_seconds", "seconds", "Time spent in them, one after the other or at once."
+)
+JOURNAL_OBJECTS = _gauge(
+    "journal_objects", "objects", "Without a disk: journal objects that a start would read."
+)
+JOURNAL_PUTS = _gauge(
+    "journal_puts", "puts", "Without a disk: journal objects on their way to the store."
+)
+JOURNAL_RESUMED = _counter(
+    "journal_resumed", "times", "Without a disk: how often the journal went on after a failure."
 )
 JOURNAL_FAILURES = _counter("journal_failures", "commits", "Commits of the journal that failed.")
 STORAGE_FAILING = _gauge(
@@ -444,7 +455,8 @@ CATALOGUE: Final = (
         "",
         (
             JOURNAL_QUEUED, JOURNAL_SIZE, JOURNAL_RECORDS, JOURNAL_BYTES, JOURNAL_GROUPS, JOURNAL_SYNCS,
-            JOURNAL_SYNC_SECONDS, JOURNAL_FAILURES, STORAGE_FAILING, CONGESTED, CACHE, DIRTY, STORED, LEDGERS,
+            JOURNAL_SYNC_SECONDS, JOURNAL_FAILURES, JOURNAL_OBJECTS, JOURNAL_PUTS, JOURNAL_RESUMED,
+            STORAGE_FAILING, CONGESTED, CACHE, DIRTY, STORED, LEDGERS,
             CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE,
         ),
     ),

@@ -22,6 +22,7 @@ from danubius.broker.dead_letters import REDRIVE
 from danubius.broker.statistics import backlog_of, measure_subscription
 from danubius.broker.targets import Member
 from danubius.ledger.managed import ManagedLedger
+from danubius.tier.object_journal import ObjectJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -269,6 +270,10 @@ def tell_storage(text: Text, node: Node, checkpointer: Checkpointer) -> None:
     text.add(of.JOURNAL_SYNCS, counters.syncs)
     text.add(of.JOURNAL_SYNC_SECONDS, counters.sync_ns / 1e9)
     text.add(of.JOURNAL_FAILURES, counters.failures)
+    own = journal if isinstance(journal, ObjectJournal) else None
+    text.add(of.JOURNAL_OBJECTS, own.objects_live if own else 0)
+    text.add(of.JOURNAL_PUTS, own.puts_under_way if own else 0)
+    text.add(of.JOURNAL_RESUMED, own.fenced_again if own else 0)
     parts = (("journal", broker.journal_failure), ("ledgers", ledgers.failure))
     text.add_each(
         of.STORAGE_FAILING,

@@ -10,6 +10,7 @@ from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.ledger.config import LedgerConfig
 from danubius.model.limits import MIB
 from danubius.tier.config import TierConfig
+from danubius.tier.diskless_config import DisklessConfig
 
 
 class GrpcPorts(msgspec.Struct, frozen=True):
@@ -42,6 +43,8 @@ class StandaloneOptions(msgspec.Struct, frozen=True):
     """Tails of topics kept in memory."""
     ledger_store: LedgerStoreSettings = LedgerStoreSettings()
     tier: TierConfig = TierConfig()
+    diskless: DisklessConfig = DisklessConfig()
+    """Enabled: `tier` says where everything is kept, and nothing is offloaded."""
 
 
 def ledger_config(cache_bytes: int) -> LedgerConfig:

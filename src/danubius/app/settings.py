@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ca
 import msgspec
 from msgspec import inspect as types
 
+from danubius.app.diskless import check_diskless
 from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import GrpcPorts, StandaloneOptions, ledger_config
 from danubius.app.quantities import BYTES, MILLISECONDS, parse_quantity, units_of
@@ -28,6 +29,7 @@ from danubius.model.field_docs import field_docs
 from danubius.model.ids import parse_topic_name
 from danubius.model.policy import Effective, FailurePolicy, Policies
 from danubius.tier.config import TierConfig
+from danubius.tier.diskless_config import DisklessConfig
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Settings(msgspec.Struct, frozen=True):
     ledgers: LedgerConfig = LedgerConfig()
     ledger_store: LedgerStoreSettings = LedgerStoreSettings()
     tier: TierConfig = TierConfig()
+    diskless: DisklessConfig = DisklessConfig()
     logs: LogSettings = LogSettings()
 
     def options(self) -> StandaloneOptions:
@@ -99,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True):
             cache_bytes=self.ledgers.cache_bytes,
             ledger_store=self.ledger_store,
             tier=self.tier,
+            diskless=self.diskless,
         )
 
     def _grpc(self) -> GrpcPorts | None:
@@ -146,6 +150,7 @@ _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "ledgers": LedgerConfig,
     "ledger_store": LedgerStoreSettings,
     "tier": TierConfig,
+    "diskless": DisklessConfig,
     "policies": Effective,
     "policies.failure": FailurePolicy,
     "logs": LogSettings,
@@ -405,6 +410,7 @@ def _build(values: Mapping[str, Any], origins: Mapping[str, str], problems: list
         LedgerConfig(**_section(values, "ledgers")),
         LedgerStoreSettings(**_section(values, "ledger_store")),
         TierConfig(**_section(values, "tier")),
+        DisklessConfig(**_section(values, "diskless")),
         LogSettings(**_section(values, "logs")),
     )
     for section, check in (
@@ -412,6 +418,12 @@ def _build(values: Mapping[str, Any], origins: Mapping[str, str], problems: list
         ("journal", settings.journal.check),
         ("ledgers", settings.ledgers.check),
         ("ledger_store", settings.ledger_store.check),
+        (
+            "diskless",
+            functools.partial(
+                check_diskless, settings.diskless, settings.tier, settings.ledger_store
+            ),
+        ),
     ):
         try:
             check()

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from danubius.app.diskless import DisklessHome
+from danubius.app.diskless import ledger_config as diskless_ledger_config
 from danubius.app.grpc_ports import launch_grpc, open_grpc
 from danubius.app.journal_probe import JournalProbe
 from danubius.app.ledger_stores import open_ledger_store
@@ -29,9 +31,11 @@ from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
 from danubius.edge.rest.desk import Desk
 from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
+from danubius.errors import DataDirectoryDamaged
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
+from danubius.tier.object_journal import ObjectJournal
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal
 from danubius.wal.snapshot import SnapshotStore
@@ -41,12 +45,17 @@ if TYPE_CHECKING:
 
     from danubius.app.options import StandaloneOptions
     from danubius.app.reload import Configured
+    from danubius.broker.offloading import Tier
     from danubius.edge.grpc.edge import GrpcEdge
     from danubius.edge.grpc.front_process import Front
     from danubius.errors import DanubiusError
     from danubius.ledger.config import LedgerConfig
+    from danubius.ledger.store import LedgerStore
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
+    from danubius.wal.ports import JournalPort, SnapshotPort
+
+    Post = Callable[[Callable[[], None]], None]
 
 CHECKPOINT_TIMEOUT_S: Final = 20.0
 """Starting and stopping wait this long for a checkpoint; without it the next start only replays more."""
@@ -57,6 +66,15 @@ LEDGER_FILES_MAX: Final = 16_384
 """Ledger files kept open for writing; the other half of what the system allows is for connections."""
 
 log = logging.getLogger(__name__)
+
+
+class _Parts(NamedTuple):
+    """What a broker stands on."""
+
+    journal: JournalPort
+    snapshots: SnapshotPort
+    store: LedgerStore
+    tier: Tier | None
 
 
 class Standalone:
@@ -82,8 +100,8 @@ class Standalone:
         self._configured = configured
         self._running = contextlib.ExitStack()
         """What is to be ended, the last started first."""
-        self._directory: DataDirectory
-        self._journal: Journal
+        self._home: DataDirectory | DisklessHome
+        self._journal: JournalPort
         self._ledgers: LedgerStorage
         self._checkpointer: Checkpointer
         self._http: HttpServer | None = None
@@ -92,6 +110,8 @@ class Standalone:
         """Of the gRPC edge, until that has it."""
         self._grpc: GrpcEdge | None = None
         self._node: Node
+        self.on_replaced: Callable[[DanubiusError], None] = _ignore
+        """Called when another broker has taken the store of this one, which has to end."""
         self.reload: Reload | None = None
         """How settings change while it runs; None: whoever built this keeps them."""
         self.broker: Broker
@@ -100,12 +120,15 @@ class Standalone:
         self.http_port = 0
 
     async def start(self) -> None:
-        """Take the data directory, recover, then listen."""
+        """Take the data directory, or the store in place of it; recover, then listen."""
         loop = asyncio.get_running_loop()
-        self._directory = DataDirectory.open(
-            self._options.data_dir, self._files, f"broker-{uuid.uuid4().hex[:12]}"
-        )
-        self._running.callback(self._directory.release)
+        if self._options.diskless.enabled:
+            self._home = await asyncio.to_thread(DisklessHome.open, self._options, self._files)
+        else:
+            self._home = DataDirectory.open(
+                self._options.data_dir, self._files, f"broker-{uuid.uuid4().hex[:12]}"
+            )
+        self._running.callback(self._home.release)
         try:
             if self._options.grpc is not None:
                 self._front = launch_grpc(self._options)
@@ -118,38 +141,34 @@ class Standalone:
             raise
 
     async def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
-        directory = self._directory
-
         def post(callback: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(callback)
 
-        self._journal = Journal(self._journal_config, self._files, directory.journal)
-        open_files_max = min(LEDGER_FILES_MAX, raise_open_files_limit() // 2)
-        store = await asyncio.to_thread(
-            open_ledger_store, self._options.ledger_store, directory, self._files, open_files_max
-        )
-        tier = open_tier(self._options.tier, self._ledger_config, directory, store, post)
-        if tier is None:
-            self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock)
-        else:
-            self._ledgers = LedgerStorage(
-                self._ledger_config, tier.store, post, self._clock, cold=tier.store
-            )
+        parts = await self._open_parts(loop, post)
+        self._journal, snapshots, tier = parts.journal, parts.snapshots, parts.tier
+        store, cold = (parts.store, None) if tier is None else (tier.store, tier.store)
+        self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock, cold=cold)
         self._running.callback(self._ledgers.close)
-        snapshots = SnapshotStore(self._files, directory.snapshots)
         self.broker = Broker(
-            self._broker_config, self._clock, loop, self._journal, self._ledgers, directory.epoch
+            self._broker_config, self._clock, loop, self._journal, self._ledgers, self._home.epoch
         )
         self._node = Node(self.broker, tier)
         if self._configured is not None:
             self._node.about.settings = self.reload = Reload(self.broker, self._configured)
         self._ledgers.on_relieved = self.broker.pressure.relieve
-        position = await Recovery(self.broker, snapshots).run()
+        try:
+            position = await Recovery(self.broker, snapshots).run()
+        except DataDirectoryDamaged as damage:
+            if isinstance(self._home, DisklessHome):
+                raise await asyncio.to_thread(self._home.explain, damage) from None
+            raise
         self._journal.start(
             post, self.broker.on_committed, self.broker.on_failed, defer=loop.call_soon
         )
         self._running.callback(self._journal.close)
         self._node.start()
+        if isinstance(self._journal, ObjectJournal):
+            self._watch(self._journal)
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
@@ -161,9 +180,30 @@ class Standalone:
         # Before anyone is served, or a broker that dies young again and again would pile up journal files.
         await self._checkpoint()
 
+    async def _open_parts(self, loop: asyncio.AbstractEventLoop, post: Post) -> _Parts:
+        home, options, files = self._home, self._options, self._files
+        if isinstance(home, DisklessHome):
+            self._ledger_config = diskless_ledger_config(self._ledger_config)
+            return _Parts(home.make_journal(loop), home.snapshots, home.ledgers, None)
+        open_files_max = min(LEDGER_FILES_MAX, raise_open_files_limit() // 2)
+        store = await asyncio.to_thread(
+            open_ledger_store, options.ledger_store, home, files, open_files_max
+        )
+        return _Parts(
+            Journal(self._journal_config, files, home.journal),
+            SnapshotStore(files, home.snapshots),
+            store,
+            open_tier(options.tier, self._ledger_config, home, store, post),
+        )
+
+    def _watch(self, journal: ObjectJournal) -> None:
+        """Hear of a broker that takes the place of this one, also while nothing is written."""
+        journal.on_replaced = lambda error: self.on_replaced(error)
+        self.broker.ticks.add(self._options.diskless.watch_ms, journal.watch)
+
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
-        self.edge = BinaryEdge(self._node, loop, self._directory.broker_id)
+        self.edge = BinaryEdge(self._node, loop, self._home.broker_id)
         self.port = await self.edge.open(options.host, options.port, dialable(options.host))
         self._introduce()
         lag = LoopLag(loop)
@@ -181,12 +221,12 @@ class Standalone:
         front, self._front = self._front, None
         if front is not None:
             self._grpc = await open_grpc(
-                front, self._node, options, self._directory.path, self._files, self.http_url
+                front, self._node, options, self._home.path, self._files, self.http_url
             )
 
     def _introduce(self) -> None:
         about = self._node.about
-        about.broker_id = self._directory.broker_id
+        about.broker_id = self._home.broker_id
         about.version = VERSION
         about.url = self.edge.advertised_url
         about.started_ms = self._clock.wall_us() // 1000
@@ -200,18 +240,25 @@ class Standalone:
     def http_url(self) -> str:
         return f"http://{dialable(self._options.host)}:{self.http_port}"
 
+    @property
+    def place(self) -> str:
+        """Where the data are."""
+        home = self._home
+        return home.url if isinstance(home, DisklessHome) else str(home.path.resolve())
+
     def _problems(self) -> list[str]:
         failures = [self.broker.journal_failure, self._ledgers.failure]
         return [str(failure) for failure in failures if failure is not None]
 
     def _facts(self) -> dict[str, object]:
         return {
-            "broker": self._directory.broker_id,
-            "epoch": self._directory.epoch,
+            "broker": self._home.broker_id,
+            "epoch": self._home.epoch,
             "topics": len(self.broker.topics),
             "connections": len(self.edge.connections),
             **(self._grpc.facts() if self._grpc is not None else {}),
             **self._tier_facts(),
+            **({"store": self._home.url} if isinstance(self._home, DisklessHome) else {}),
         }
 
     def _tier_facts(self) -> dict[str, object]:
@@ -275,3 +322,8 @@ class Standalone:
                 await done
         except TimeoutError:
             log.warning("the checkpoint takes long; going on without it")
+
+
+def _ignore(error: DanubiusError) -> None:
+    """Nobody asked to hear of it; it was logged."""
+    del error

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.errors import DanubiusError
-    from danubius.wal.journal import Journal
+    from danubius.wal.ports import JournalPort
 
 RETRY_S: Final = 1.0
 """Acknowledgements that the journal failed to take are appended again after this long."""
@@ -36,7 +36,7 @@ class AckJournal:
     """What all subscriptions of the broker have acknowledged and not yet written down."""
 
     def __init__(
-        self, journal: Journal, loop: asyncio.AbstractEventLoop, interval_s: float
+        self, journal: JournalPort, loop: asyncio.AbstractEventLoop, interval_s: float
     ) -> None:
         self._journal = journal
         self._loop = loop

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from danubius.model.policy import FailurePolicy
     from danubius.model.subscription import Position, SubscriptionType
     from danubius.runtime.clock import Clock
-    from danubius.wal.journal import Journal
+    from danubius.wal.ports import JournalPort
 
 _NO_POLICIES: Final = Policies()
 _effective: Final = functools.lru_cache(maxsize=1024)(effective)
@@ -84,7 +84,7 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        journal: Journal,
+        journal: JournalPort,
         ledgers: LedgerStorage,
         epoch: Epoch,
     ) -> None:

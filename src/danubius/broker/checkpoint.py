@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from danubius.broker.broker import Broker
     from danubius.broker.snapshot import CapturedSnapshot
     from danubius.runtime.threads import Spawn, WorkerPort
-    from danubius.wal.snapshot import SnapshotStore
+    from danubius.wal.ports import SnapshotPort
 
 TICK_MS: Final = 250
 TOPICS_A_SLICE: Final = 50
@@ -57,7 +57,7 @@ class _Save:
 class Checkpointer:
     """Keeps the journal short and the restart quick; its timer drives the broker's ticks."""
 
-    def __init__(self, broker: Broker, snapshots: SnapshotStore, spawn: Spawn = Worker) -> None:
+    def __init__(self, broker: Broker, snapshots: SnapshotPort, spawn: Spawn = Worker) -> None:
         self._broker = broker
         self._snapshots = snapshots
         self._worker: WorkerPort[_Save] = spawn(

@@ -27,7 +27,7 @@ from danubius.record.header import EXPIRES
 if TYPE_CHECKING:
     from danubius.broker.broker import Broker
     from danubius.wal.journal import JournalRecord
-    from danubius.wal.snapshot import SnapshotStore
+    from danubius.wal.ports import SnapshotPort
 
 YIELD_BYTES: Final = 8 * MIB
 """Replay lets the flusher's answers in after this many bytes."""
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Rebuilds one broker; used once, before it serves anyone."""
 
-    def __init__(self, broker: Broker, snapshots: SnapshotStore) -> None:
+    def __init__(self, broker: Broker, snapshots: SnapshotPort) -> None:
         self._broker = broker
         self._snapshots = snapshots
         self._producers: dict[tuple[int, int], Producer] = {}

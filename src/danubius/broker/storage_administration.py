@@ -108,7 +108,8 @@ def _offload_topic(node: Node, request: admin.OffloadTopic, on_reply: OnReply) -
 def _offloading(node: Node) -> Offloading:
     if node.offloading is None:
         raise InvalidArgument(
-            "this broker has no cold storage: start it with --tier-url, such as s3://bucket/prefix"
+            "this broker has no cold storage: start it with --tier-url, such as s3://bucket/prefix; one without a disk "
+            "(--diskless) has nothing to move there"
         )
     return node.offloading
 

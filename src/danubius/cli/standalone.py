@@ -35,6 +35,8 @@ _PATHS: Final = {
     "tier_url": "tier.url",
     "tier_option": "tier.options",
     "tier_local_bytes_max": "tier.local_bytes_max",
+    "diskless": "diskless.enabled",
+    "group_ms": "diskless.group_ms",
     "log_level": "logs.level",
     "log_format": "logs.format",
 }
@@ -64,6 +66,7 @@ Examples:
   danubius standalone
   danubius standalone --data-dir ./data --port 7651 --http-port 0
   danubius standalone --config danubius.toml --set policies.ttl_ms=1h --print-config
+  danubius standalone --diskless --tier-url s3://bucket/prefix --tier-option region=eu-central-1
 
 Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environment, that over the file.
 """
@@ -120,6 +123,15 @@ Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environ
 @click.option(
     "--tier-local-bytes-max", type=byte_count, metavar="SIZE",
     help="Refuse to publish while ledgers take this much of the disk, until some were moved.",
+)  # fmt: skip
+@click.option(
+    "--diskless", is_flag=True,
+    help="Keep everything in the store of --tier-url, and nothing on the disk: a message is acknowledged when an "
+    "object with it is stored.",
+)  # fmt: skip
+@click.option(
+    "--group-ms", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="N",
+    help="Of --diskless: gather the batches of all topics for so long into one object.",
 )  # fmt: skip
 @log_options
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LARGE_BYTES: Final = 20 * MIB
 """More than two of the parts in which objects are sent."""
-_WRITERS: Final = 8
+_WRITERS: Final = 10
 _BAD_NAMES: Final = (
     "",
     "/a",
@@ -257,6 +257,7 @@ def _(given: Given) -> None:
 
 @suite.check("of several who store one name at once one wins, and its object is whole")
 def _(given: Given) -> str | None:
+    must_refuse = given.objects.refuses(given.name("refused"))
     contents = [b"%d" % number * 100_000 for number in range(_WRITERS)]
     with ThreadPoolExecutor(_WRITERS) as pool:
         puts = [pool.submit(given.objects.put, given.name("a"), [content]) for content in contents]
@@ -266,8 +267,15 @@ def _(given: Given) -> str | None:
         fail(f"the object of {len(found)} bytes is none of those that were stored")
     if won.count(True) == 0:
         fail("all were told that there is one already")
-    if won.count(True) > 1:
-        return f"{won.count(True)} of {_WRITERS} were told that they had won: this store cannot refuse by itself"
+    if won.count(True) > 1 and must_refuse:
+        fail(
+            f"it refuses to replace, but {won.count(True)} of {_WRITERS} were told that they had won"
+        )
+    if won.count(True) > 1 or not must_refuse:
+        return (
+            f"{won.count(True)} of {_WRITERS} were told that they had won: this store does not refuse by itself, and "
+            "is not for brokers without a disk"
+        )
     expect(found, contents[won.index(True)], "the object that is there")
     return None
 

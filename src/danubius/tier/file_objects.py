@@ -103,6 +103,10 @@ class FileObjects:
             return True
         raise StorageFailed(f"cannot store {path}: {failure}")
 
+    def refuses(self, name: str) -> bool:
+        check_name(name)
+        return True  # that is what `link` is for
+
     def get(self, name: str, at: int, count: int) -> bytes:
         path = self._path(name)
         try:

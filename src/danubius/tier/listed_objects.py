@@ -52,6 +52,10 @@ class ListedObjects:
             self._add(name)
             return self._objects.put(name, parts)
 
+    def refuses(self, name: str) -> bool:
+        check_name(name)
+        return False  # only among the threads of one process
+
     def get(self, name: str, at: int, count: int) -> bytes:
         return self._objects.get(name, at, count)
 

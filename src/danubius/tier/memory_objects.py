@@ -39,6 +39,10 @@ class MemoryObjects:
             return True
         return self._objects.setdefault(name, kept) is kept
 
+    def refuses(self, name: str) -> bool:
+        check_name(name)
+        return True
+
     def get(self, name: str, at: int, count: int) -> bytes:
         kept = self._objects.get(check_name(name))
         if kept is None:

@@ -2,7 +2,8 @@
 
 Every append is an object (`core/pieces.py`), stored when the call returns: `sync` has nothing left to do. All that is
 known of a ledger is in the names of its pieces, so another process goes on where this one ended; what is in memory is a
-cache of it. Only one process at a time may write a ledger.
+cache of it. Only one process at a time may write a ledger; where that cannot be kept up (a broker without a disk that
+was replaced, and does not know it yet), `epoch_max` keeps the older one from what the newer one made.
 
 Pieces of sealed ledgers are joined by `tidy`, a few megabytes a step. A reader who looks for a piece that was joined
 meanwhile asks for the names again.
@@ -76,11 +77,12 @@ class ObjectLedgerStore:
         objects: ObjectStore,
         prefix: str = "",
         *,
+        epoch_max: int | None = None,
         read_ledgers_max: int = READ_LEDGERS_MAX,
         calls_at_once: int = CALLS_AT_ONCE,
         join_bytes: int = JOIN_BYTES,
     ) -> None:
-        self._pieces = _Pieces(objects, prefix)
+        self._pieces = _Pieces(objects, prefix, epoch_max)
         self._written: dict[LedgerRef, _Known] = {}
         """Ledgers that this process writes: it alone knows what a listing may not show yet."""
         self._read: OrderedDict[LedgerRef, _Known] = OrderedDict()
@@ -352,9 +354,11 @@ class ObjectLedgerStore:
 class _Pieces:
     """Objects of a store by their pieces. Failures are StorageFailed, as a LedgerStore's are, and ObjectNotFound."""
 
-    def __init__(self, objects: ObjectStore, prefix: str) -> None:
+    def __init__(self, objects: ObjectStore, prefix: str, epoch_max: int | None) -> None:
         self._objects = objects
         self._prefix = check_prefix(prefix)
+        self._epoch_max = epoch_max
+        """Pieces of later epochs are those of a broker that has replaced this one: not seen, and so not deleted."""
 
     def put(self, piece: Piece, parts: Iterable[Buffer]) -> None:
         with _passing():
@@ -379,9 +383,12 @@ class _Pieces:
         with _passing():
             for info in self._objects.list(self._prefix + folder):
                 piece = parse_piece(info.name.removeprefix(self._prefix))
-                if piece is not None:
+                if piece is not None and self._is_ours(piece):
                     found.append((piece, info.size))
         return found
+
+    def _is_ours(self, piece: Piece) -> bool:
+        return self._epoch_max is None or piece.life.epoch <= self._epoch_max
 
     def delete(self, names: Iterable[str]) -> None:
         with _passing():

@@ -65,6 +65,14 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def refuses(self, name: str) -> bool:
+        """Whether the store itself refuses to replace, so that of several who put one name at once one wins.
+
+        Tried out with an object of this name, which should be nobody else's. Where it is so, `put` asks no more
+        than that of a small object; True is remembered.
+        """
+        ...
+
     def get(self, name: str, at: int, count: int) -> bytes:
         """Read a range: fewer bytes at the object's end, none behind it. Raises ObjectNotFound."""
         ...

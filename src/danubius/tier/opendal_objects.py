@@ -113,6 +113,8 @@ class OpendalObjects:
         able = self._operator.capability()
         self.can_list = able.list
         self._can_refuse = able.write_with_if_not_exists
+        self._does_refuse = False
+        """It was seen to: OpenDAL says what a protocol can, and servers of it may pass over the condition."""
         self._can_take_parts = able.write_can_multi
         self._part_bytes = max(self._limits.part_bytes, able.write_multi_min_size or 0)
         _open_stores.add(id(self))
@@ -125,13 +127,13 @@ class OpendalObjects:
 
     def put(self, name: str, parts: Iterable[Buffer], *, replace: bool = False) -> bool:
         check_name(name)
-        # Also where the store refuses by itself: it would be told a whole object first, and some only say that they do.
-        if not replace and self.stat(name) is not None:
-            return False
-        refuse = not replace and self._can_refuse
         rest = iter(parts)
         first = self._take(rest, self._part_bytes)
         more = self._take(rest, 1)
+        # Also where the store refuses by itself: it would be told a whole object first, and some only say that they do.
+        if not replace and (more or not self._does_refuse) and self.stat(name) is not None:
+            return False
+        refuse = not replace and self._can_refuse
         everything = itertools.chain(first, more, rest)
         try:
             if more and self._can_take_parts:
@@ -144,6 +146,17 @@ class OpendalObjects:
             # Whoever writes can only be told of a place that is not there.
             raise TierMisconfigured(str(error)) from None
         return True
+
+    def refuses(self, name: str) -> bool:
+        check_name(name)
+        if self._can_refuse and not self._does_refuse:
+            self._put_whole(name, [b"first"], refuse=False)
+            try:
+                self._put_whole(name, [b"second"], refuse=True)
+            except _Exists:
+                self._does_refuse = True
+            self.delete(name)
+        return self._does_refuse
 
     def _put_whole(self, name: str, parts: Iterable[Buffer], *, refuse: bool) -> None:
         data = self._join(name, parts)

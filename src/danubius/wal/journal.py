@@ -216,7 +216,7 @@ class Journal:
             parts: tuple[Buffer, ...] = (body,)
             body_bytes = body.nbytes
         else:
-            parts = _parts(body)
+            parts = parts_of(body)
             body_bytes = sum([memoryview(part).nbytes for part in parts])
         assert body_bytes < BODY_BYTES_MAX, f"a journal record of {body_bytes} bytes"
         size = record_bytes(body_bytes)
@@ -312,7 +312,8 @@ class Journal:
         self._on_failed(tokens, report.error)
 
 
-def _parts(body: Buffer | Sequence[Buffer]) -> tuple[Buffer, ...]:
+def parts_of(body: Buffer | Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """A body as the buffers that it is made of."""
     if isinstance(body, (bytes, bytearray, memoryview)):
         return (cast("Buffer", body),)  # a memoryview is a Sequence too, and narrows to both
     return tuple(body)

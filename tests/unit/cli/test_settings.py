@@ -176,3 +176,18 @@ def test_quantities() -> None:
     assert parse_quantity("1_000", COUNT) == 1000
     for text in ("", "x", "1 parsec", "1.0001", "9" * 40, "1e9"):
         assert parse_quantity(text, COUNT) is None
+
+
+DISKLESS = "[diskless]\nenabled = true\n"
+
+
+def test_a_broker_without_a_disk_needs_a_store_and_nothing_local() -> None:
+    store = '[tier]\nurl = "fs:///cold"\n'
+    settings = merge(from_file(f"{DISKLESS}group_ms = '250ms'\n{store}", "d.toml")).settings
+    assert settings.diskless.enabled
+    assert settings.options().diskless.group_ms == 250
+    assert "give --tier-url" in refused(DISKLESS)
+    ledgers = '[ledger_store]\nkind = "object"\nurl = "fs:///ledgers"\n'
+    assert "leave out --ledger-store" in refused(DISKLESS + store + ledgers)
+    assert "--tier-local-bytes-max" in refused(DISKLESS + store + "local_bytes_max = '1GiB'\n")
+    assert "give --diskless too" in refused("[diskless]\ngroup_ms = 20\n")

@@ -28,6 +28,7 @@ from danubius.record.encode import encode
 from danubius.record.header import stamp
 from danubius.record.ledger_file import BlockRow, LedgerHeader
 from danubius.record.scan import iter_batches
+from danubius.spark.fetching import Payload
 from danubius.spark.locating import Listing
 from danubius.spark.planning import ColdObject, Range, seams
 from danubius.spark.rows import read_rows
@@ -96,14 +97,15 @@ class Topic:
 
     def fetch(
         self, topic: str, begin: int, end: int, bytes_max: int, **_: Any
-    ) -> Iterator[memoryview]:
+    ) -> Iterator[Payload]:
         """As a broker: from the batch that holds `begin` on, and some beyond the end."""
         del topic, bytes_max
         self.asked.append((begin, end))
         found = [data for first, data in self.batches if first + RECORDS > begin]
         last = next((n for n, (first, _) in enumerate(self.batches) if first >= end), None)
         skipped = len(self.batches) - len(found)
-        yield memoryview(b"".join(found[: None if last is None else last - skipped + 3]))
+        data = b"".join(found[: None if last is None else last - skipped + 3])
+        yield Payload(memoryview(data), is_proven=False)
 
     def read(
         self,

@@ -1,0 +1,95 @@
+"""What a broker needs of a journal and of snapshots, wherever they are kept: in files, or in objects.
+
+For types only: the parts that append hold the journal itself, and nothing stands between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from danubius.wal.committer import JournalCounters
+    from danubius.wal.core.format import Buffer
+    from danubius.wal.journal import JournalRecord, OnCommitted, OnFailed, Post
+    from danubius.wal.snapshot import Snapshot
+
+
+class JournalPort(Protocol):
+    """Life: recover() to its end, start(), append()…, close(). `wal.journal` says what is promised."""
+
+    counters: JournalCounters
+
+    @property
+    def queued_bytes(self) -> int:
+        """Appended and not yet reported."""
+        ...
+
+    @property
+    def is_congested(self) -> bool: ...
+
+    @property
+    def end_position(self) -> int:
+        """Everything below is committed, and was reported."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What trim could free at the most: start a checkpoint on it."""
+        ...
+
+    @property
+    def bytes_max(self) -> int: ...
+
+    @property
+    def is_nearly_full(self) -> bool: ...
+
+    def recover(
+        self, from_position: int, *, keep_from: int | None = None
+    ) -> Iterator[JournalRecord]: ...
+
+    def start(
+        self,
+        post: Post,
+        on_committed: OnCommitted,
+        on_failed: OnFailed,
+        *,
+        defer: Post | None = None,
+    ) -> None: ...
+
+    def append(
+        self,
+        kind: int,
+        topic_id: int,
+        body: Buffer | Sequence[Buffer],
+        token: object = None,
+        *,
+        sync: bool,
+    ) -> None:
+        """Queue a record; never waits. Its buffers must not change until it is reported."""
+        ...
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def trim(self, position: int) -> None:
+        """Nothing below `position` is needed any more (a durable snapshot covers it)."""
+        ...
+
+    def close(self) -> None:
+        """Commit and report what was appended, before this returns."""
+        ...
+
+
+class SnapshotPort(Protocol):
+    """Snapshots, the last two. `wal.snapshot` says what is promised."""
+
+    def save(self, position: int, data: bytes, *, is_sole: bool = False) -> int:
+        """Make a snapshot durable; the answer is the position to which the journal may be trimmed."""
+        ...
+
+    def load_latest(self) -> Snapshot | None: ...
+
+    def oldest_position(self) -> int: ...

@@ -7,11 +7,14 @@ the same modules lie beside it, compiled. PyArrow is not imported here: it start
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    import socket
+_SEND_BUFFER_BYTES: Final = 1024 * 1024
+"""About an Arrow batch: a worker goes on while the JVM reads, and is not woken for every 200 KB. The kernel may give
+less; more was no better."""
 
 
 def main() -> None:
@@ -25,6 +28,8 @@ def main() -> None:
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
         """A query that has enough rows hangs up on its workers, which is nothing to tell."""
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         try:
             return work(sock, authenticated)
         except BrokenPipeError:

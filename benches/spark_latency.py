@@ -19,7 +19,11 @@ from danubius.spark import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BATCHES: Final = 40
+BATCHES: Final = 120
+WARM_UP_BATCHES: Final = 40
+"""Queries run for long: what the JVM compiles in the first seconds is not what they take."""
+LOOK_S: Final = 0.05
+"""Between looks at the query's progress, which take the JVM some milliseconds too."""
 RATE: Final = 1_000
 """Messages a second of the latency run, sent one by one."""
 TICK_S: Final = 0.01
@@ -53,12 +57,12 @@ def micro_batches(url: str, checkpoint: str, *, tuned: bool) -> dict[str, float]
     while len(durations) < BATCHES:
         asyncio.run(send(url, topic, 4))
         while not _has_batch(query.lastProgress, seen):
-            time.sleep(0.01)
+            time.sleep(LOOK_S)
         durations.append(query.lastProgress["batchDuration"])
         seen = query.lastProgress["batchId"] + 1
     query.stop()
     spark.stop()
-    warm = sorted(durations[BATCHES // 4 :])
+    warm = sorted(durations[WARM_UP_BATCHES:])
     return {"median": statistics.median(warm), "best": warm[0]}
 
 

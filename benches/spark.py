@@ -355,7 +355,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000, help="records of 100 B")
     parser.add_argument("--large", type=int, default=1_000_000, help="records of 1 KB")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="read,write,time", help="parts of these, with commas")
     parser.add_argument("--quick", action="store_true", help="small counts, nothing is kept")
     arguments = parser.parse_args()

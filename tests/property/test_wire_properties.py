@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danubius.errors import DanubiusError
+from danubius.model.file_part import FilePart
 from danubius.model.policy import Backoff, Exhausted, FailurePolicy, Policies
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, SubscriptionType
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
@@ -78,6 +79,10 @@ request = st.dictionaries(text, count | text, max_size=4).map(
 
 BY_ANNOTATION = {
     "Count": count,
+    "FilePart | None": st.none()
+    | st.builds(
+        FilePart, text, text, count, count, count, st.lists(st.tuples(count, count), max_size=3)
+    ),
     "Handle": st.integers(0, 2**32 - 1),
     "Unsigned": st.integers(0, 2**64 - 1),
     "Ranges": st.lists(st.tuples(count, count), max_size=20),

@@ -7,9 +7,12 @@ every block has its checksum. A reader that finds anything else asks for the byt
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class FileIdentity(NamedTuple):
@@ -26,11 +29,11 @@ class FilePart(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     path: str
     machine: str
-    device: int
-    inode: int
-    position: int
+    device: _Number
+    inode: _Number
+    position: _Count
     """Of the first block in the file."""
-    blocks: list[tuple[int, int]]
+    blocks: list[tuple[_Count, _Count]]
     """Size and crc32c of each."""
 
     @property

@@ -54,7 +54,7 @@ from danubius.model.topic import Dispatch, Durability
 from danubius.publish.core.sequencer import Producer, Sequencer
 from danubius.publish.core.stages import Jobs
 from danubius.publish.journaling import TopicJournal
-from danubius.publish.pipeline import PublishPipeline
+from danubius.publish.pipeline import Append, PublishPipeline
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from danubius.runtime.clock import Clock
     from danubius.wal.ports import JournalPort
 
+ANSWERED_FIRST: Final = 8
+"""In a commit of so many batches, and nothing else, answers do not wait until all of it can be read."""
 _NO_POLICIES: Final = Policies()
 _effective: Final = functools.lru_cache(maxsize=1024)(effective)
 
@@ -141,14 +143,25 @@ class Broker:
             log.info("journal works again")
         self._is_notify_due = self.is_committing = True
         self.is_lone_commit = len(tokens) == 1
-        for token in tokens:
-            token.committed()
+        if len(tokens) >= ANSWERED_FIRST and all(type(token) is Append for token in tokens):
+            self._answer_first(tokens)
+        else:
+            for token in tokens:
+                token.committed()
         self.committed_position = end_position
         self._notify_touched()
         if self.pressure.holds_any:
             self.pressure.relieve()
         self.is_committing = False
         self.on_answered()
+
+    def _answer_first(self, appends: list[Append]) -> None:
+        """Publishers make their next batches while the logs of these grow, and have to wait for neither."""
+        for append in appends:
+            append.answer_publisher()
+        self.on_answered()
+        for append in appends:
+            append.show()
 
     def on_failed(self, tokens: list[Any], error: DanubiusError) -> None:
         # Producers try again and again: the log says when it began and when it was over.
@@ -177,6 +190,8 @@ class Broker:
 
     def touch(self, topic: Topic, entry: Entry) -> None:
         """The topic's log has grown; its readers hear of it once for all batches of one commit."""
+        if topic.is_reliable and not topic.subscriptions and not topic.waiters:
+            return
         self._touched[topic] = None if topic in self._touched else entry
         if not self._is_notify_due:
             self._is_notify_due = True

@@ -74,6 +74,7 @@ class Topic:
         "has_expiring",
         "id",
         "is_deleting",
+        "is_reliable",
         "log",
         "name",
         "own_policies",
@@ -98,6 +99,7 @@ class Topic:
         self.id = topic_id
         self.name = name
         self.spec = spec
+        self.is_reliable = spec.dispatch is Dispatch.RELIABLE
         self.created_ms = created_ms
         self.log = log
         self.pipeline: PublishPipeline
@@ -125,10 +127,6 @@ class Topic:
         self._notified_end = log.end_offset
         self._dropped_before = 0
         """What was lost to subscriptions that are forgotten, and while there was none."""
-
-    @property
-    def is_reliable(self) -> bool:
-        return self.spec.dispatch is Dispatch.RELIABLE
 
     @property
     def incarnation(self) -> int:

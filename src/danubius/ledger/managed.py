@@ -61,6 +61,8 @@ class ManagedLedger:
         "_tail",
         "_topic_id",
         "ledger_bytes_max",
+        "unhanded_cost",
+        "unhanded_since_ms",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class ManagedLedger:
         self._open: Ledger | None = None
         self._tail: list[Segment] = []
         self._is_deleted = False
+        self.unhanded_cost = self.unhanded_since_ms = 0
         for ledger in self._ledgers:
             self._place(ledger)
         self.ledger_bytes_max = backing.config.ledger_bytes_max

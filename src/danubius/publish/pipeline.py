@@ -31,7 +31,7 @@ class VisibleLog(Protocol):
     def append(self, entry: Entry) -> None: ...
 
 
-class _Append:
+class Append:
     """One batch on its way through the journal."""
 
     __slots__ = ("answer", "entry", "pipeline")
@@ -43,6 +43,14 @@ class _Append:
 
     def committed(self) -> None:
         self.pipeline.on_committed(self)
+
+    def answer_publisher(self) -> None:
+        """The first half of `committed`, for a broker that answers all publishers of a commit before it goes on."""
+        self.pipeline.on_durable(self)
+
+    def show(self) -> None:
+        """The second half, in the same turn of the loop."""
+        self.pipeline.on_answered(self.entry)
 
     def failed(self, error: DanubiusError) -> None:
         self.pipeline.on_failed(self, error)
@@ -77,7 +85,8 @@ class PublishPipeline:
         self._log = log
         self._journal = journal
         self._on_extended = on_extended
-        self._repeat_answers: dict[int, list[Answer]] = {}
+        self._repeat_answers: dict[int, list[Answer]] | None = None
+        """Of those who sent again what is on its way, by its offset; nearly always there are none."""
         self.sequencer = sequencer
         self.batches_in = 0
         self.messages_in = 0
@@ -100,7 +109,7 @@ class PublishPipeline:
         self.batches_in += 1
         self.messages_in += header.count
         self.bytes_in += header.length
-        append = _Append(
+        append = Append(
             self, Entry(offset, offset + header.count, batch, header.last_time_us), answer
         )
         if self._journal is None:
@@ -128,7 +137,7 @@ class PublishPipeline:
         self.batches_in += 1
         self.bytes_in += len(batch)
         last_time_us = read_header(batch).last_time_us
-        append = _Append(self, Entry(offset, offset + 1, batch, last_time_us), answer)
+        append = Append(self, Entry(offset, offset + 1, batch, last_time_us), answer)
         assert self._journal is not None
         self._journal.append(batch, append)
         return offset
@@ -148,7 +157,7 @@ class PublishPipeline:
 
     def publish_own(self, batch: memoryview, header: Header, answer: Answer) -> None:
         """Store one batch that the broker made, or checked; its producer is 0. `answer` is called exactly once."""
-        append = _Append(self, self.reserve(batch, header), answer)
+        append = Append(self, self.reserve(batch, header), answer)
         if self._journal is None:
             self.on_committed(append)
         else:
@@ -182,26 +191,35 @@ class PublishPipeline:
         if repeated.pending_at is None:
             answer(repeated.offset)
         else:
+            if self._repeat_answers is None:
+                self._repeat_answers = {}
             self._repeat_answers.setdefault(repeated.pending_at, []).append(answer)
 
-    def on_committed(self, append: _Append) -> None:
-        entry = append.entry
+    def on_committed(self, append: Append) -> None:
+        self.on_durable(append)
+        self.on_answered(append.entry)
+
+    def on_durable(self, append: Append) -> None:
+        """The publisher need not wait for what is left to do."""
+        first = append.entry.first
         self.sequencer.commit()
-        # It is durable, so the publisher need not wait for what is left to do.
-        append.answer(entry.first)  # type: ignore[arg-type]
-        self._log.append(entry)
+        append.answer(first)  # type: ignore[arg-type]
         if self._repeat_answers:
-            for answer in self._repeat_answers.pop(entry.first, ()):
-                answer(entry.first)  # type: ignore[arg-type]
+            for answer in self._repeat_answers.pop(first, ()):
+                answer(first)  # type: ignore[arg-type]
+
+    def on_answered(self, entry: Entry) -> None:
+        self._log.append(entry)
         self._on_extended(entry)
 
-    def on_failed(self, append: _Append, error: DanubiusError) -> None:
+    def on_failed(self, append: Append, error: DanubiusError) -> None:
         self.sequencer.roll_back()
         append.answer(error)
-        waiting, self._repeat_answers = self._repeat_answers, {}
-        for answers in waiting.values():
-            for answer in answers:
-                answer(error)
+        waiting, self._repeat_answers = self._repeat_answers, None
+        if waiting is not None:
+            for answers in waiting.values():
+                for answer in answers:
+                    answer(error)
 
 
 def _foreign(header: Header, producer: Producer) -> InvalidBatch:

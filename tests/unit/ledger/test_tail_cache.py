@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.core.segment import Ledger, WriteJob
 from danubius.ledger.entry import LedgerRef
-from danubius.ledger.tail_cache import MANY_TAIL_BYTES, MANY_TAILS, TAIL_SHARE, TailCache
+from danubius.ledger.tail_cache import (
+    MANY_TAIL_BYTES,
+    MANY_TAILS,
+    OLDEST_SHARE,
+    TAIL_SHARE,
+    TailCache,
+)
 from danubius.model.limits import KIB, MIB
 
 if TYPE_CHECKING:
@@ -22,7 +28,7 @@ class Tail:
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
-
+        self.unhanded_cost = self.unhanded_since_ms = 0
         self.taken = 0
 
     def take_unwritten(self) -> WriteJob:
@@ -35,7 +41,7 @@ class Tail:
 
 
 def flushed_at(tails: int) -> int:
-    """After how many bytes, of tails that have little each, everything is written."""
+    """After how many bytes, of tails that have little each, some of it is written."""
     jobs: list[WriteJobs] = []
     cache = TailCache(CONFIG, jobs.append)
     for _ in range(tails):
@@ -94,11 +100,31 @@ def test_large_tails_are_written_without_the_little_that_quiet_ones_have() -> No
     cache.check()
 
 
-def test_what_many_small_tails_have_is_written_together() -> None:
-    cache = TailCache(CONFIG, lambda _: None)
+def test_of_many_small_tails_those_that_waited_longest_are_written_and_the_others_go_on() -> None:
+    written: list[int] = []
+    cache = TailCache(CONFIG, lambda jobs: written.append(len(jobs.jobs)))
     tails = [Tail(cache) for _ in range(100)]
     size = CONFIG.flush_bytes // len(tails) + 1
     for tail in tails:
         cache.appended(tail, size)
-    assert [tail.taken for tail in tails] == [1] * len(tails)
+    part = len(tails) // OLDEST_SHARE + 1
+    assert written == [part]
+    assert [tail.taken for tail in tails] == [1] * part + [0] * (len(tails) - part)
+    for tail in tails[part:]:
+        cache.appended(tail, size)
+    assert len(written) > 1
+    assert all(count <= part for count in written), "one part at a time"
+    first_of_next = tails[part]
+    assert first_of_next.taken == 1
+    cache.check()
+
+
+def test_turn_by_turn_a_write_has_what_came_in_nearly_two_rounds() -> None:
+    """In the memory in which writing everything at once would find what came in one."""
+    cache = TailCache(CONFIG, lambda _: None)
+    tails = [Tail(cache) for _ in range(100)]
+    for _ in range(20):
+        for tail in tails:
+            cache.appended(tail, CONFIG.flush_bytes // len(tails))
+    assert all(8 <= tail.taken <= 14 for tail in tails)
     cache.check()

@@ -36,6 +36,10 @@ _NO_MARKS: Final = array("I")
 class Tail(Protocol):
     """The owner of cached segments, as the cache sees it."""
 
+    unhanded_cost: int
+    """Memory of what was not handed over. The cache's, as is the next: kept here, where an append has just been."""
+    unhanded_since_ms: int
+
     def take_unwritten(self) -> WriteJob | None:
         """Give away all unwritten segments; whoever takes them must put the job."""
         ...
@@ -90,15 +94,18 @@ class Segment:
         self.state = State.OPEN
         self.is_dropped = False
         self.buffers: list[Buffer] = []
-        self._firsts = array("Q")
-        self._marks = array("I")
-        """Where each batch ends, in bytes from the segment's start."""
+        self._firsts, self._marks = _NO_FIRSTS, _NO_MARKS
+        """Where each batch begins and ends, in offsets and in bytes from the segment's start; not kept of a single one,
+        which is what most segments of ten thousand topics have."""
 
     def add(self, entry: Entry, size: int) -> None:
+        if self.buffers:
+            if not self._marks:
+                self._firsts, self._marks = array("Q", (self.first,)), array("I", (self.size,))
+            self._firsts.append(entry.first)
+            self._marks.append(self.size + size)
         self.buffers.append(entry.buffer)
-        self._firsts.append(entry.first)
         self.size += size
-        self._marks.append(self.size)
         self.end = entry.end
         self.cost += size + ENTRY_MEMORY_BYTES
         if entry.last_time_us > self.last_time_us:
@@ -122,6 +129,11 @@ class Segment:
         If `into` is empty the first batch is taken even if it does not fit.
         """
         firsts, marks = self._firsts, self._marks
+        if not marks:
+            if self.size > room and into:
+                return Gathered(first, first, 0)
+            into.append(self.buffers[0])
+            return Gathered(self.first, self.end, self.size)
         count = len(firsts)
         start = bisect_right(firsts, first) - 1 if first > self.first else 0
         start_at = marks[start - 1] if start else 0

@@ -45,6 +45,7 @@ class Producer:
         "epoch",
         "id",
         "is_attached",
+        "is_newest",
         "is_opening",
         "is_undone",
         "name",
@@ -59,6 +60,8 @@ class Producer:
         self.name = name
         self.epoch = epoch
         self.is_attached = False
+        self.is_newest = False
+        """Whether its sequencer knows it by its name; otherwise a newer one took over, or it is forgotten."""
         self.is_opening = False
         """Whether its life is not durable yet."""
         self.is_undone = False
@@ -67,7 +70,8 @@ class Producer:
         """Of one that is opening or undone: the life before it."""
         self.committed_next = next_sequence
         self.admitted_next = next_sequence
-        self.runs: deque[Run] = deque(maxlen=RUNS_MAX)
+        self.runs: list[Run] = []
+        """The newest, at most `RUNS_MAX`."""
 
     def remember(self, sequence: int, count: int, offset: int) -> None:
         if self.runs:
@@ -76,6 +80,8 @@ class Producer:
                 self.runs[-1] = Run(last.first, sequence + count, last.offset)
                 return
         self.runs.append(Run(sequence, sequence + count, offset))
+        if len(self.runs) > RUNS_MAX:
+            del self.runs[0]
 
     def find(self, sequence: int, count: int) -> int | None:
         for run in reversed(self.runs):
@@ -102,13 +108,21 @@ class _Pending(NamedTuple):
 class Sequencer:
     """Hands out the offsets of one topic."""
 
-    __slots__ = ("_pending", "_producers", "committed_offset", "next_offset")
+    __slots__ = ("_oldest", "_others", "_producers", "committed_offset", "next_offset")
 
     def __init__(self, next_offset: int = 0) -> None:
         self.next_offset = next_offset
         self.committed_offset = next_offset
         self._producers: dict[str, Producer] = {}
-        self._pending: deque[_Pending] = deque()
+        self._oldest: _Pending | None = None
+        self._others: deque[_Pending] | None = None
+        """What is pending behind the oldest. Of most topics there is one batch at a time, or none, and ten thousand of
+        them do without a queue."""
+
+    @property
+    def _pending(self) -> list[_Pending]:
+        """In the order of their offsets."""
+        return [] if self._oldest is None else [self._oldest, *(self._others or ())]
 
     @property
     def producers(self) -> list[Producer]:
@@ -158,11 +172,11 @@ class Sequencer:
         Its first batch has `next_sequence`, or any if it is resumed: whoever resumes knows more than we remember.
         A replay forgets nobody: all seem detached there, also those who will be back at once.
         """
-        known = self._producers.pop(name, None)
+        known = self._forget(name)
         producer = Producer(producer_id, name, epoch, ADOPT if resumed else next_sequence)
         if known is not None:
             producer.id = known.id
-        self._producers[name] = producer
+        self.restore(producer)
         excess = len(self._producers) - PRODUCERS_MAX
         if excess > 0 and not is_replay:
             # Two for one lead back to the bound behind a replay.
@@ -176,7 +190,13 @@ class Sequencer:
             if not producer.is_attached and producer is not newest
         )
         for name in list(itertools.islice(detached, count)):
-            del self._producers[name]
+            self._forget(name)
+
+    def _forget(self, name: str) -> Producer | None:
+        known = self._producers.pop(name, None)
+        if known is not None:
+            known.is_newest = False
+        return known
 
     def close(self, producer: Producer, previous: Producer | None) -> None:
         """Take back an `open` that did not become durable: the life before it goes on.
@@ -186,25 +206,27 @@ class Sequencer:
         if self._producers.get(producer.name) is not producer:
             producer.is_undone, producer.previous = True, previous
             return
-        del self._producers[producer.name]
+        self._forget(producer.name)
         while previous is not None and previous.is_undone:
             previous = previous.previous
         if previous is not None:
-            self._producers[previous.name] = previous
+            self.restore(previous)
 
     def restore(self, producer: Producer) -> None:
+        """Know a producer by its name; none is known by it."""
         self._producers[producer.name] = producer
+        producer.is_newest = True
 
     def admit(self, producer: Producer, sequence: int, count: int) -> Offset | Repeated:
         """Decide on a batch of `count` records that starts at `sequence`: where to store it, or that it was stored."""
-        if self._producers.get(producer.name) is not producer:
+        if not producer.is_newest:
             raise ProducerFenced(f"a newer producer named {producer.name!r} took over")
         expected = producer.admitted_next
         if sequence == expected or expected == ADOPT:
             offset = Offset(self.next_offset)
             producer.admitted_next = sequence + count
             self.next_offset += count
-            self._pending.append(_Pending(producer, sequence, sequence + count, offset))
+            self._await(_Pending(producer, sequence, sequence + count, offset))
             return offset
         if sequence > expected:
             raise OutOfSequence(
@@ -217,8 +239,16 @@ class Sequencer:
         """Where to store a batch of the broker's own: never a repetition, and no part of any producer's sequence."""
         offset = Offset(self.next_offset)
         self.next_offset += count
-        self._pending.append(_Pending(None, 0, count, offset))
+        self._await(_Pending(None, 0, count, offset))
         return offset
+
+    def _await(self, pending: _Pending) -> None:
+        if self._oldest is None:
+            self._oldest = pending
+        elif self._others is None:
+            self._others = deque((pending,))
+        else:
+            self._others.append(pending)
 
     def _repeated(self, producer: Producer, sequence: int, count: int) -> Repeated:
         offset = producer.find(sequence, count)
@@ -238,7 +268,9 @@ class Sequencer:
 
     def commit(self) -> None:
         """The oldest pending append is durable."""
-        pending = self._pending.popleft()
+        pending = self._oldest
+        assert pending is not None, "something is pending"
+        self._oldest = self._others.popleft() if self._others else None
         producer = pending.producer
         count = pending.end - pending.sequence
         if producer is not None:
@@ -252,7 +284,7 @@ class Sequencer:
             producer = pending.producer
             if producer is not None:
                 producer.admitted_next = producer.committed_next
-        self._pending.clear()
+        self._oldest = self._others = None
         self.next_offset = self.committed_offset
 
     def replay(self, producer: Producer | None, sequence: int, count: int) -> None:
@@ -271,5 +303,6 @@ class Sequencer:
             expected += pending.end - pending.sequence
         assert self.next_offset == expected
         for producer in self._producers.values():
+            assert producer.is_newest
             if not any(pending.producer is producer for pending in self._pending):
                 assert producer.admitted_next == producer.committed_next

@@ -217,7 +217,6 @@ class ProducerLane(Producer):
             whole = stop - start == count
             part = draft if whole else cut(draft, start, stop)
             self._encode(part, bundle.part(stop - start), time.monotonic_ns(), ttl_us)
-            self._shipper.pump()
             start = stop
             if not whole:
                 await asyncio.sleep(0)  # the socket and the answers have their turn
@@ -323,7 +322,6 @@ class ProducerLane(Producer):
         keys = None if key is None else [key]
         draft = Draft([payload], keys, [attributes])
         self._encode(draft, Sole(future), time.monotonic_ns(), ttl_us, is_chunk=True)
-        self._shipper.pump()
         return future
 
     @property
@@ -468,7 +466,7 @@ class ProducerLane(Producer):
         if isinstance(buffer, DanubiusError):
             self._shipper.report(settlement, buffer)
         else:
-            self._shipper.add(buffer, len(draft.payloads), settlement, since_ns)
+            self._shipper.ship(buffer, len(draft.payloads), settlement, since_ns)
 
     # ------------------------------------------------------------ the shipper calls these
 

@@ -130,10 +130,31 @@ class Shipper:
         if self._expiry_timer is None:
             self._arm_expiry(deadline_ns - time.monotonic_ns())
 
+    def ship(
+        self, buffer: bytes | bytearray, count: int, settlement: Settlement, since_ns: int
+    ) -> None:
+        """`add` and `pump`, without the queue if nothing is before it."""
+        if self.is_idle:
+            self._pass_through(buffer, count, settlement, since_ns, at_once=False)
+        else:
+            self.add(buffer, count, settlement, since_ns)
+            self.pump()
+
     def ship_at_once(
         self, buffer: bytes | bytearray, count: int, settlement: Settlement, since_ns: int
     ) -> None:
-        """`add`, `pump` and `flush_socket` in one step, while `is_idle`."""
+        """`ship` and `flush_socket` in one step, while `is_idle`."""
+        self._pass_through(buffer, count, settlement, since_ns, at_once=True)
+
+    def _pass_through(
+        self,
+        buffer: bytes | bytearray,
+        count: int,
+        settlement: Settlement,
+        since_ns: int,
+        *,
+        at_once: bool,
+    ) -> None:
         session, produce = self._session, self._produce
         assert session is not None
         assert produce is not None
@@ -141,9 +162,9 @@ class Shipper:
         deadline_ns = since_ns + self._send_timeout_ns
         parcel = outbox.pass_through(buffer, count, deadline_ns, settlement)
         if self._expiry_timer is None:
-            self._arm_expiry(self._send_timeout_ns)
+            self._arm_expiry(deadline_ns - time.monotonic_ns())
         on_reply = partial(self._on_reply, parcel, outbox.generation)
-        session.call(produce, on_reply, (buffer,), at_once=True)
+        session.call(produce, on_reply, (buffer,), at_once=at_once)
 
     def pump(self) -> None:
         """Send what may be sent now."""

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,32 +27,38 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from report import Figure, keep, rate, share, show
 
 import danubius
+from danubius.record.arrow import constant_of
 from danubius.record.scan import iter_batches
 from danubius.spark import session
 from danubius.spark.batch_reader import plan_batch
-from danubius.spark.fetching import client_of
+from danubius.spark.columns import schema_of
+from danubius.spark.fetching import Wanted, client_of
 from danubius.spark.options import read_options
 from danubius.spark.tasks import RangePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from danubius.record.batch import RecordBatch
+    from danubius.spark.planning import Range
 
 _READY: Final = re.compile(r"danubius ready: (danube://\S+)")
 _CHUNK: Final = 50_000
-_ROWS_ONE_BY_ONE: Final = 500_000
-"""So many are enough to see how slow it is."""
 _DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+_FEW_COLUMNS: Final = "topic,partition,offset,key,payload"
 _SINK_BAR: Final = 500_000
 _MICRO_BAR_MS: Final = 100
 
 
 class RowReader(DataSourceReader):
-    """What the same source costs if it makes a tuple of every record."""
+    """What the same source costs if it makes a tuple of every record, of the same columns."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = read_options(options, "batch")
+        self._names = schema_of(self._options).names
 
     def partitions(self) -> list[Any]:
         return [RangePartition(range_) for range_ in plan_batch(self._options)]
@@ -59,12 +66,30 @@ class RowReader(DataSourceReader):
     def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
         range_ = partition.range
         client = client_of(self._options.url, self._options.patience, is_known=True)
-        for payload in client.fetch(range_.name, range_.begin, range_.end, 4 << 20):
+        for payload in client.fetch(Wanted(range_.name, range_.begin, range_.end, 4 << 20)):
             for batch in iter_batches(payload.data, verify=not payload.is_proven):
-                columns = zip(batch.offsets(), batch.keys(), batch.payloads(), strict=True)
-                for offset, key, value in columns:
+                offsets = batch.offsets()
+                columns = [self._values(name, range_, batch) for name in self._names]
+                for offset, row in zip(offsets, zip(*columns, strict=True), strict=True):
                     if range_.begin <= offset < range_.end:
-                        yield (range_.topic, range_.partition, offset, key, value)
+                        yield row
+
+    @staticmethod
+    def _values(name: str, range_: Range, batch: RecordBatch) -> Sequence[Any]:
+        match name:
+            case "offset":
+                return batch.offsets()
+            case "publish_time":
+                return [datetime.fromtimestamp(us / 1e6, UTC) for us in batch.publish_times_us()]
+            case "key":
+                return batch.keys()
+            case "payload":
+                return batch.payloads()
+            case "attributes":
+                return batch.attributes()
+            case _:
+                value = constant_of(name, batch.header, range_.topic, range_.partition)
+                return [value] * len(batch)
 
 
 class RowSource(DataSource):
@@ -74,8 +99,8 @@ class RowSource(DataSource):
     def name(cls) -> str:
         return "danube_rows"
 
-    def schema(self) -> str:
-        return "topic STRING, partition INT, offset BIGINT, key BINARY, payload BINARY"
+    def schema(self) -> StructType:
+        return schema_of(read_options(dict(self.options), "batch"))
 
     def reader(self, schema: Any) -> RowReader:  # noqa: ARG002  # Spark passes it
         return RowReader(dict(self.options))
@@ -190,8 +215,13 @@ class Group:
         noop(self.read(columns="payload"))
 
     def rows(self) -> None:
-        some = min(self.count, _ROWS_ONE_BY_ONE)
-        noop(self.read("danube_rows", endingOffsets=f'{{"{self.topic}": {{"0": {some}}}}}'))
+        noop(self.read("danube_rows"))
+
+    def few(self) -> None:
+        noop(self.read(columns=_FEW_COLUMNS))
+
+    def few_rows(self) -> None:
+        noop(self.read("danube_rows", columns=_FEW_COLUMNS))
 
     def stream(self) -> None:
         frame = self._follow()
@@ -235,16 +265,25 @@ def reading(group: Group, rounds: int) -> list[Figure]:
     size, label = group.size, f"{group.size} B"
     rates = {name: group.count / taken for name, taken in times.items()}
     steady = group.count / min(group.batch_ms) * 1000
-    rows = min(group.count, _ROWS_ONE_BY_ONE) / best_of(2, rows=group.rows)["rows"]
+    by_tuple = best_of(2, rows=group.rows, few=group.few, few_rows=group.few_rows)
+    rows, few, few_rows = (group.count / taken for taken in by_tuple.values())
     base, batch = rates["parquet"], rates["batch"]
     is_small = size == 100
-    by_row = Figure(
-        f"batch read, a tuple for each row, {label}",
-        rate(rows, size),
-        f"batch read is {batch / rows:.1f} x",
-        "4 x" if is_small else "-",
-        batch / rows >= 4 if is_small else None,
-    )
+    by_row = [
+        Figure(
+            f"batch read, a tuple for each row, all columns, {label}",
+            rate(rows, size),
+            f"batch read is {batch / rows:.1f} x",
+            "4 x" if is_small else "-",
+            batch / rows >= 4 if is_small else None,
+        ),
+        Figure(f"batch read, five columns, {label}", rate(few, size)),
+        Figure(
+            f"batch read, a tuple for each row, five columns, {label}",
+            rate(few_rows, size),
+            f"batch read is {few / few_rows:.1f} x",
+        ),
+    ]
     stream = rates["stream"]
     return [
         Figure(f"spark.read.parquet, {label}", rate(base, size)),
@@ -257,7 +296,7 @@ def reading(group: Group, rounds: int) -> list[Figure]:
             rates["payload"] / rates["parquet_payload"],
             None,
         ),
-        by_row,
+        *by_row,
         share(
             f"streaming, availableNow, {label}",
             rate(stream, size),

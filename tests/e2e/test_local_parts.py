@@ -14,7 +14,7 @@ from danubius.record.scan import iter_batches
 from danubius.spark import file_parts
 from danubius.spark.batch_reader import DanubeBatchReader
 from danubius.spark.columns import schema_of
-from danubius.spark.fetching import Patience, client_of, close_clients
+from danubius.spark.fetching import Patience, Wanted, client_of, close_clients
 from danubius.spark.options import read_options
 from danubius.wire.commands import Fetch, Fetched
 
@@ -55,7 +55,7 @@ def _read(
     """The numbers that messages have, and of each payload whether it came from a file."""
     numbers: list[int] = []
     are_proven: list[bool] = []
-    payloads = client_of(url, Patience()).fetch(topic, 0, end, 512 * 1024, lossy=lossy)
+    payloads = client_of(url, Patience()).fetch(Wanted(topic, 0, end, 512 * 1024, lossy))
     for payload in payloads:
         are_proven.append(payload.is_proven)
         for batch in iter_batches(payload.data):

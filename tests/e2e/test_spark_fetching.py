@@ -12,7 +12,7 @@ import danubius
 from danubius.client.core.address import parse_url
 from danubius.errors import BrokerUnavailable, OffsetOutOfRange, TopicNotFound
 from danubius.spark.discovery import Extent, find_partitions, measure
-from danubius.spark.fetching import FetchClient, Patience, client_of, close_clients
+from danubius.spark.fetching import FetchClient, Patience, Wanted, client_of, close_clients
 from danubius.spark.following import Follower
 from danubius.spark.offsets import Slot, from_json, incarnations_of
 from danubius.spark.options import read_options
@@ -69,12 +69,12 @@ def test_a_range_comes_whole_in_batches_of_a_good_size(broker: BrokerProcess, to
 def test_an_abandoned_read_does_not_disturb_the_next(broker: BrokerProcess, topic: str) -> None:
     _publish(broker.url, topic, 30_000, batch_records=1000)
     client = client_of(broker.url, Patience())
-    reading = client.fetch(topic, 0, 30_000, 64 * 1024)
+    reading = client.fetch(Wanted(topic, 0, 30_000, 64 * 1024))
     next(reading)
     reading.close()  # type: ignore[attr-defined]
     # Two reads that take turns on one connection get each their own.
-    first = client.fetch(topic, 0, 30_000, 64 * 1024)
-    second = client.fetch(topic, 0, 30_000, 64 * 1024)
+    first = client.fetch(Wanted(topic, 0, 30_000, 64 * 1024))
+    second = client.fetch(Wanted(topic, 0, 30_000, 64 * 1024))
     pairs = list(zip(first, second, strict=True))
     assert len(pairs) > 2
     assert all(bytes(one.data) == bytes(other.data) for one, other in pairs)

@@ -18,7 +18,7 @@ import danubius
 from danubius.errors import BrokerUnavailable, DeadlineExceeded
 from danubius.record.scan import iter_batches
 from danubius.spark import fetching, staging
-from danubius.spark.fetching import Patience, client_of
+from danubius.spark.fetching import Patience, Wanted, client_of
 from danubius.spark.source import DanubeDataSource
 from danubius.spark.write_options import write_options
 from e2e.lossy_proxy import LossyProxy
@@ -88,7 +88,7 @@ def stored(url: str, topic: str) -> list[int]:
     end: int = partition.value.end
     return [
         batch.header.count
-        for payload in client.fetch(topic, 0, end, 8 << 20)
+        for payload in client.fetch(Wanted(topic, 0, end, 8 << 20))
         for batch in iter_batches(payload.data)
         if not batch.header.is_control
     ]

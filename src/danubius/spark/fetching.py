@@ -85,6 +85,23 @@ class Patience(msgspec.Struct, frozen=True):
     """For a broker that was there before: a restart must fit into it."""
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """The records [begin, end) of a topic, and how they may come."""
+
+    topic: str
+    begin: int
+    end: int
+    bytes_max: int
+    """In one answer."""
+    lossy: bool = False
+    """Pass over what is gone (deleted, truncated, damaged) instead of raising OffsetOutOfRange, TopicNotFound or
+    LedgerDamaged."""
+    incarnation: int = 0
+    """Of which topic of this name the offsets are, if that is known; of one that was made anew nothing comes."""
+    record_bytes: float = 0.0
+    """About how large a record is, so that little is fetched beyond the end."""
+
+
 class Payload(NamedTuple):
     """Whole record batches, one behind the other."""
 
@@ -136,34 +153,19 @@ class FetchClient:
             )
         return reply
 
-    def fetch(  # noqa: PLR0913  what a range is
-        self,
-        topic: str,
-        begin: int,
-        end: int,
-        bytes_max: int,
-        *,
-        lossy: bool = False,
-        incarnation: int = 0,
-        record_bytes: float = 0.0,
-    ) -> Iterator[Payload]:
-        """Record batches that hold [begin, end), in order. The next ones are asked for before some are handed out.
-
-        `lossy`: pass over what is gone (deleted, truncated, damaged) instead of raising OffsetOutOfRange,
-        TopicNotFound or LedgerDamaged. `incarnation`: of which topic of this name the offsets are, if that is known;
-        of one that was made anew nothing is handed out. `record_bytes`: about how large a record is, so that little
-        is fetched beyond the end.
-        """
+    def fetch(self, wanted: Wanted) -> Iterator[Payload]:
+        """Record batches that hold what is wanted, in order. The next are asked for before some are handed out."""
+        topic, end, lossy = wanted.topic, wanted.end, wanted.lossy
 
         def ask() -> Fetch:
-            size = bytes_max
-            if record_bytes:
-                size = min(size, int((end - at) * record_bytes * _SIZE_SLACK) + KIB)
+            size = wanted.bytes_max
+            if wanted.record_bytes:
+                size = min(size, int((end - at) * wanted.record_bytes * _SIZE_SLACK) + KIB)
             may_point = is_pointing and self.may_point and not lossy
             may_point = may_point and self._files.is_worth_asking
             return Fetch(topic, AtOffset(at), size, 0, lossy, may_point)
 
-        at = begin
+        at = wanted.begin
         is_pointing = True
         ticket: int | None = None
         try:
@@ -176,8 +178,8 @@ class FetchClient:
                     continue
                 reply = self.check(command, answer, Fetched)
                 if not lossy:
-                    _check_whole(topic, at, end, reply, incarnation)
-                elif reply.next <= at or _is_another(incarnation, reply):
+                    _check_whole(wanted, at, reply)
+                elif reply.next <= at or _is_another(wanted.incarnation, reply):
                     return
                 came_from, at = at, reply.next
                 if at < end:
@@ -379,9 +381,10 @@ def _is_another(incarnation: int, reply: Fetched) -> bool:
     return bool(incarnation and reply.incarnation) and reply.incarnation != incarnation
 
 
-def _check_whole(topic: str, at: int, end: int, reply: Fetched, incarnation: int) -> None:
+def _check_whole(wanted: Wanted, at: int, reply: Fetched) -> None:
     """Refuse an answer with a hole before it, or none where the topic had records when the read was planned."""
-    if _is_another(incarnation, reply):
+    topic, end = wanted.topic, wanted.end
+    if _is_another(wanted.incarnation, reply):
         raise OffsetOutOfRange(
             f"offsets {at} to {end - 1} of {topic} are gone: it was deleted and made anew since the read was planned"
         )

@@ -19,6 +19,7 @@ from danubius.errors import OffsetOutOfRange
 from danubius.model.limits import MIB
 from danubius.record.arrow_joined import Part, to_arrow_joined
 from danubius.record.scan import iter_batches
+from danubius.spark.fetching import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,15 +47,16 @@ def read_rows(
         if waiting:
             yield from _sliced(to_arrow_joined(waiting, range_.topic, range_.partition, names))
 
-    for payload in client.fetch(
+    wanted = Wanted(
         range_.name,
         range_.begin,
         range_.end,
         fetch_bytes,
-        lossy=lossy,
-        incarnation=range_.incarnation,
-        record_bytes=range_.record_bytes,
-    ):
+        lossy,
+        range_.incarnation,
+        range_.record_bytes,
+    )
+    for payload in client.fetch(wanted):
         for batch in iter_batches(payload.data, verify=not payload.is_proven):
             part = None if batch.header.is_control else _within(batch, at, range_.end)
             # What came before may come again where a range goes from one source to another.
@@ -121,9 +123,8 @@ class _Pieces:
         return WholeBatch(batch, whole.payload(), whole.ranges)
 
     def _payload_at(self, offset: int) -> bytes:
-        for payload in self._client.fetch(
-            self._topic, offset, offset + 1, 1, incarnation=self._incarnation
-        ):
+        wanted = Wanted(self._topic, offset, offset + 1, 1, incarnation=self._incarnation)
+        for payload in self._client.fetch(wanted):
             for batch in iter_batches(payload.data, verify=not payload.is_proven):
                 if batch.base_offset <= offset < batch.end_offset:
                     return batch.payload(offset - batch.base_offset)

@@ -18,6 +18,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from msgspec import structs
+
 from danubius.errors import (
     DanubiusError,
     LedgerDamaged,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from danubius.record.ledger_file import BlockRow
-    from danubius.spark.fetching import FetchClient
+    from danubius.spark.fetching import FetchClient, Wanted
     from danubius.spark.options import ReadFrom
     from danubius.spark.planning import ColdObject, Range
     from danubius.tier.objects import ObjectStore
@@ -52,18 +54,8 @@ log = logging.getLogger(__name__)
 class Fetching(Protocol):
     """What gives record batches."""
 
-    def fetch(  # noqa: PLR0913  what a range is
-        self,
-        topic: str,
-        begin: int,
-        end: int,
-        bytes_max: int,
-        *,
-        lossy: bool = False,
-        incarnation: int = 0,
-        record_bytes: float = 0.0,
-    ) -> Iterator[Payload]:
-        """Record batches that hold [begin, end), in order."""
+    def fetch(self, wanted: Wanted) -> Iterator[Payload]:
+        """Record batches that hold what is wanted, in order."""
         ...
 
 
@@ -111,36 +103,18 @@ class TieredFetch:
             f" {self.broker_reads} from the broker, {self.fallbacks} of them because an object failed"
         )
 
-    def fetch(  # noqa: PLR0913  what a range is
-        self,
-        topic: str,
-        begin: int,
-        end: int,
-        bytes_max: int,
-        *,
-        lossy: bool = False,
-        incarnation: int = 0,
-        record_bytes: float = 0.0,
-    ) -> Iterator[Payload]:
+    def fetch(self, wanted: Wanted) -> Iterator[Payload]:
         """As that of a FetchClient."""
 
         def ask(first: int, stop: int) -> Iterator[Payload]:
             self.broker_reads += 1
-            return self._client.fetch(
-                topic,
-                first,
-                stop,
-                bytes_max,
-                lossy=lossy,
-                incarnation=incarnation,
-                record_bytes=record_bytes,
-            )
+            return self._client.fetch(structs.replace(wanted, begin=first, end=stop))
 
-        segments = deque(self._segments(begin, end))
+        segments = deque(self._segments(wanted.begin, wanted.end))
         while segments:
             first = segments[0].begin
             if run := _take(segments, cold=not self._is_down):
-                for found in self._read(run, bytes_max):
+                for found in self._read(run, wanted.bytes_max):
                     if isinstance(found, Piece):
                         yield Payload(memoryview(found.data), is_proven=True)
                         continue

@@ -13,4 +13,11 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=$kept
 export PYTHONPATH
+# The daemon of the processes that plan cannot be named in a session's settings: they get ours here, which ends quietly
+# when a query hangs up on it. By its file, because the interpreter may get this package only later, with a task.
+if [ "$1" = -m ] && [ "$2" = pyspark.daemon ]; then
+    shift 2
+    run='import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name="__main__")'
+    set -- -c "$run" "${0%/*}/daemon.py" "$@"
+fi
 exec "${DANUBIUS_SPARK_PYTHON:-python3}" "$@"

@@ -28,7 +28,7 @@ from danubius.record.encode import encode
 from danubius.record.header import stamp
 from danubius.record.ledger_file import BlockRow, LedgerHeader
 from danubius.record.scan import iter_batches
-from danubius.spark.fetching import Payload
+from danubius.spark.fetching import Payload, Wanted
 from danubius.spark.locating import Listing
 from danubius.spark.planning import ColdObject, Range, seams
 from danubius.spark.rows import read_rows
@@ -95,11 +95,9 @@ class Topic:
         assert packer.footer is not None
         self.cold.append(ColdObject(name, base, offset, position, packer.footer.object_bytes))
 
-    def fetch(
-        self, topic: str, begin: int, end: int, bytes_max: int, **_: Any
-    ) -> Iterator[Payload]:
-        """As a broker: from the batch that holds `begin` on, and some beyond the end."""
-        del topic, bytes_max
+    def fetch(self, wanted: Wanted) -> Iterator[Payload]:
+        """As a broker: from the batch that holds the first offset on, and some beyond the end."""
+        begin, end = wanted.begin, wanted.end
         self.asked.append((begin, end))
         found = [data for first, data in self.batches if first + RECORDS > begin]
         last = next((n for n, (first, _) in enumerate(self.batches) if first >= end), None)
@@ -264,7 +262,7 @@ def test_a_store_that_cannot_be_opened_is_the_brokers_affair_or_an_error() -> No
     assert topic.asked == [(0, topic.end)]
     source = TieredFetch(cast("FetchClient", topic), range_, "tier", refuse)
     with pytest.raises(TierMisconfigured, match="no credentials"):
-        list(source.fetch("/d/t", 0, topic.end, FETCH_BYTES))
+        list(source.fetch(Wanted("/d/t", 0, topic.end, FETCH_BYTES)))
 
 
 def test_objects_of_another_topic_of_the_name_do_not_count() -> None:
@@ -283,7 +281,7 @@ def test_no_more_is_read_ahead_than_is_bounded() -> None:
     topic = Topic([200], 0, payload_bytes=10_000)
     range_ = Range("/d/t", 0, "/d/t", 0, topic.end, segments=seams(0, topic.end, topic.cold))
     source = TieredFetch(cast("FetchClient", topic), range_, "tier", lambda: topic.objects)
-    reading = source.fetch("/d/t", 0, topic.end, FETCH_BYTES)
+    reading = source.fetch(Wanted("/d/t", 0, topic.end, FETCH_BYTES))
     seen: list[int] = []
     for payload in reading:
         seen += [batch.base_offset for batch in iter_batches(payload.data)]
@@ -291,7 +289,7 @@ def test_no_more_is_read_ahead_than_is_bounded() -> None:
         assert topic.objects.calls["get"] <= 1 + taken + AHEAD
     assert all(later - earlier == RECORDS for earlier, later in pairwise(seen))
     assert topic.objects.calls["get"] == 101, "one for the index, one a piece"
-    reading = source.fetch("/d/t", 0, topic.end, FETCH_BYTES)
+    reading = source.fetch(Wanted("/d/t", 0, topic.end, FETCH_BYTES))
     next(reading)
     cast("Any", reading).close()
     assert topic.objects.calls["get"] <= 101 + 2 + AHEAD, "whoever has enough asks for no more"

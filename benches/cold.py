@@ -195,6 +195,7 @@ def publishing(work: Path, name: str, place: ObjectPlace, count: int, rounds: in
                 rates["control"].append(asyncio.run(publish(without.url, _TOPIC, count)))
             rates["offloading"].append(asyncio.run(publish(moving.url, _TOPIC, count)))
             asyncio.run(offloaded(moving.url, _TOPIC))
+        peak = moving.peak_mib
     middle = {kind: statistics.median(found) for kind, found in rates.items()}
     with_offload, alone, control = middle["offloading"], middle["alone"], middle["control"]
     return [
@@ -213,6 +214,7 @@ def publishing(work: Path, name: str, place: ObjectPlace, count: int, rounds: in
             control / alone,
             None,
         ),
+        Figure(f"the broker's memory at most, moving to {name}", f"{peak} MiB"),
     ]
 
 
@@ -240,7 +242,7 @@ def reading(work: Path, name: str, place: ObjectPlace, count: int, rounds: int) 
     return [
         Figure(f"OpenDAL reads the objects from {name}", _mb(base)),
         share(f"a consumer reads the topic from {name}", _mb(got), "that", got / base, bar),
-        Figure(f"the broker's memory at most, {name}", f"{peak} MiB"),
+        Figure(f"the broker's memory at most, reading from {name}", f"{peak} MiB"),
     ]
 
 
@@ -250,7 +252,7 @@ def _mb(rate: float) -> str:
 
 def measure(arguments: argparse.Namespace, work: Path) -> list[Figure]:
     figures: list[Figure] = []
-    with s3_by_seaweedfs() as s3:
+    with s3_by_seaweedfs(volume_mb=1024) as s3:
         for name, place in (("files", ObjectPlace(f"fs://{work}/objects", {})), ("S3", s3)):
             for part in (publishing, reading):
                 for figure in part(work, name, place, arguments.messages, arguments.rounds):

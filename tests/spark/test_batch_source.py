@@ -61,10 +61,14 @@ def test_columns_and_schemas_prune(spark: SparkSession, broker: BrokerProcess, t
     own = reader.schema("offset BIGINT, key BINARY").load()
     assert [(row.offset, bytes(row.key)) for row in own.orderBy("offset").collect()][9] == (9, b"k")
     assert reader.schema("attributes MAP<STRING, STRING>").load().count() == 10
+    # The schema of one read serves another, with what is never null or without.
+    assert payloads(reader.schema(chosen.schema).load()) == list(range(10))
+    mixed = reader.schema("offset BIGINT, payload BINARY NOT NULL").load()
+    assert payloads(mixed) == list(range(10))
     for schema, says in [
         ("ofset BIGINT", "no column 'ofset'; did you mean 'offset'?"),
         ("payload STRING", "the schema has payload as string; here it is binary"),
-        ("offset BIGINT NOT NULL", "NOT NULL"),
+        ("key BINARY NOT NULL", "NOT NULL"),
     ]:
         assert says in _error(lambda schema=schema: reader.schema(schema).load().count())
     assert "did you mean 'payload'?" in _error(

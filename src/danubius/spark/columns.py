@@ -43,6 +43,8 @@ TYPES: Final[dict[str, DataType]] = {
     "schema_version": IntegerType(),
 }
 """`record.arrow.SCHEMA` in Spark's words; DDL text cannot be parsed in Spark's worker processes."""
+SOMETIMES_NULL: Final = frozenset({"key"})
+"""The others never are, and Spark is told so: it then does not ask for every value whether it is there."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -52,6 +54,8 @@ class Shape(msgspec.Struct, frozen=True):
     """The columns of the DataFrame."""
     stored: tuple[str, ...]
     """The columns to take from the record batches."""
+    never_null: frozenset[str] = frozenset()
+    """The columns that Spark does not ask whether a value is there."""
     payload: PayloadSpec | None = None
     """How to read payloads; None: they are taken as they are, or not at all."""
 
@@ -75,15 +79,16 @@ def shape_of(options: ReadOptions, schema: StructType) -> Shape:
     for field in schema.fields:
         _check(field, known)
     names = tuple(schema.names)
+    never_null = frozenset(field.name for field in schema.fields if not field.nullable)
     if spec.is_raw or not {PAYLOAD, CORRUPT, ERROR}.intersection(names):
-        return Shape(names, names)
+        return Shape(names, names, never_null)
     if spec.mode == "permissive":
         stored = {name for name in names if name in TYPES} | {PAYLOAD}
     elif spec.mode == "failfast":
         stored = {*names, "topic", "partition", "offset"}
     else:  # a dead letter has all that the message had
         stored = set(TYPES)
-    return Shape(names, tuple(name for name in TYPES if name in stored), spec)
+    return Shape(names, tuple(name for name in TYPES if name in stored), never_null, spec)
 
 
 def _check(field: StructField, known: Mapping[str, StructField]) -> None:
@@ -95,20 +100,20 @@ def _check(field: StructField, known: Mapping[str, StructField]) -> None:
             f"the schema has {field.name} as {field.dataType.simpleString()}; here it is"
             f" {expected.dataType.simpleString()}: cast it after reading, or set payloadFormat and payloadSchema"
         )
-    if not field.nullable:
+    if expected.nullable and not field.nullable:
         raise InvalidArgument(
             f"the schema has {field.name} NOT NULL, which a topic cannot promise: leave that out"
         )
 
 
 def _whole() -> StructType:
-    return StructType([StructField(name, kind) for name, kind in TYPES.items()])
+    return StructType([_field(name) for name in TYPES])
 
 
 def _field(name: str) -> StructField:
     if name not in TYPES:
         raise _no_column(name, TYPES)
-    return StructField(name, TYPES[name])
+    return StructField(name, TYPES[name], nullable=name in SOMETIMES_NULL)
 
 
 def _no_column(name: str, known: Iterable[str]) -> InvalidArgument:

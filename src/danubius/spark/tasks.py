@@ -84,14 +84,29 @@ def read_partition(options: ReadOptions, shape: Shape, partition: InputPartition
         options.fetch_bytes,
         lossy=not options.fail_on_data_loss,
     )
+    if shape.payload is not None:
+        batches = _typed(batches, shape, options)
     try:
-        yield from batches if shape.payload is None else _typed(batches, shape, options)
+        yield from _as_told(batches, shape)
         if range_.segments:
             log.info("%s from %d to %d: %s", range_.name, range_.begin, range_.end, source)
     except (OffsetOutOfRange, TopicNotFound, TopicDeleted) as error:
         raise type(error)(f"{error.message}. {KEEP_GOING}") from None
     except DanubiusError as error:
         raise error.with_traceback(None) from None
+
+
+def _as_told(batches: Iterator[Any], shape: Shape) -> Iterator[Any]:
+    """With the fields that Spark was told, to the letter: it refuses rows of any other."""
+    from pyarrow import RecordBatch, schema
+
+    told: Any = None
+    for batch in batches:
+        if told is None:
+            told = schema(
+                [field.with_nullable(field.name not in shape.never_null) for field in batch.schema]
+            )
+        yield RecordBatch.from_arrays(batch.columns, schema=told)
 
 
 def _typed(batches: Iterator[Any], shape: Shape, options: ReadOptions) -> Iterator[Any]:

@@ -36,9 +36,23 @@ def _shape(
 
 
 def test_spark_and_arrow_agree_on_the_columns() -> None:
-    told = schema_of(read_options(_options()))
-    assert to_arrow_schema(told, timezone="UTC").equals(SCHEMA)
+    told = to_arrow_schema(schema_of(read_options(_options())), timezone="UTC")
+    assert [(field.name, field.type) for field in told] == [
+        (field.name, field.type) for field in SCHEMA
+    ]
     assert list(TYPES) == SCHEMA.names
+
+
+def test_spark_is_told_what_is_never_null() -> None:
+    told = schema_of(read_options(_options()))
+    assert [field.name for field in told if field.nullable] == ["key"]
+    text = schema_of(read_options(_options(payloadFormat="string")))
+    nullable = ["key", "payload", "_corrupt", "_error"]
+    assert [field.name for field in text if field.nullable] == nullable
+    read = read_options(_options())
+    assert shape_of(read, told).never_null == set(TYPES) - {"key"}
+    own = StructType([StructField("offset", LongType()), StructField("topic", StringType(), False)])
+    assert shape_of(read, own).never_null == {"topic"}
 
 
 def test_only_what_is_asked_for_is_taken() -> None:
@@ -69,7 +83,7 @@ def test_typed_payloads_take_what_their_mode_needs() -> None:
     [
         (StructField("keys", BinaryType()), "did you mean 'key'?"),
         (StructField("key", StringType()), "the schema has key as string; here it is binary"),
-        (StructField("offset", LongType(), nullable=False), "NOT NULL"),
+        (StructField("key", BinaryType(), nullable=False), "NOT NULL"),
         (StructField("attributes", MapType(StringType(), LongType())), "map<string,bigint>"),
     ],
 )

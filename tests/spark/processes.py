@@ -25,7 +25,7 @@ START_S: Final = 200.0
 STOP_S: Final = 120.0
 _READY: Final = re.compile(r"spark ready: (\S+)")
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
-PYTHON_WORKER: Final = ".daemon"
+PYTHON_WORKER: Final = "/danubius/spark/daemon.py"
 SMALL: Final = {
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",

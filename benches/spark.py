@@ -263,23 +263,13 @@ class Group:
         return sum(progress["batchDuration"] for progress in query.recentProgress)
 
 
-def reading(group: Group, rounds: int) -> list[Figure]:
-    turns = Turns(
-        rounds,
-        parquet=group.parquet,
-        batch=group.batch,
-        parquet_payload=group.parquet_payload,
-        payload=group.payload,
-        stream=group.stream,
-    )
+def by_tuple(group: Group, batch: float) -> list[Figure]:
+    """What it would cost to make a tuple of every record."""
     size, label = group.size, f"{group.size} B"
-    rates = turns.rates(group.count)
-    steady = group.count / min(group.batch_ms) * 1000
-    by_tuple = Turns(2, rows=group.rows, few=group.few, few_rows=group.few_rows)
-    rows, few, few_rows = by_tuple.rates(group.count).values()
-    base, batch = rates["parquet"], rates["batch"]
+    turns = Turns(2, rows=group.rows, few=group.few, few_rows=group.few_rows)
+    rows, few, few_rows = turns.rates(group.count).values()
     is_small = size == 100
-    by_row = [
+    return [
         Figure(
             f"batch read, a tuple for each row, all columns, {label}",
             rate(rows, size),
@@ -294,6 +284,21 @@ def reading(group: Group, rounds: int) -> list[Figure]:
             f"batch read is {few / few_rows:.1f} x",
         ),
     ]
+
+
+def reading(group: Group, rounds: int) -> list[Figure]:
+    turns = Turns(
+        rounds,
+        parquet=group.parquet,
+        batch=group.batch,
+        parquet_payload=group.parquet_payload,
+        payload=group.payload,
+        stream=group.stream,
+    )
+    size, label = group.size, f"{group.size} B"
+    rates = turns.rates(group.count)
+    steady = group.count / min(group.batch_ms) * 1000
+    base, batch = rates["parquet"], rates["batch"]
     stream = rates["stream"]
     middle = turns.in_the_middle("batch", "parquet")
     return [
@@ -313,7 +318,7 @@ def reading(group: Group, rounds: int) -> list[Figure]:
             rates["payload"] / rates["parquet_payload"],
             None,
         ),
-        *by_row,
+        *by_tuple(group, batch),
         share(
             f"streaming, availableNow, {label}",
             rate(stream, size),

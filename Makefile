@@ -27,7 +27,7 @@ demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every to
 test: check ## check, then every test: unit, property, end to end, crash, Spark (minutes)
 	$(PYTEST) -n 4 -m 'not serial and not spark and not azure' tests
 	$(PYTEST) -m 'serial and not spark' tests
-	$(PYTEST) -n 2 --dist loadfile -m 'spark and not azure' tests
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m 'spark and not azure' tests
 
 AZURITE := .venv/azurite/node_modules/azurite
 test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes from npm (needs node and npm)

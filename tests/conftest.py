@@ -27,7 +27,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 _TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240, "spark": 600}
 """Folders whose tests may take longer than the default; a test's own mark wins."""
 
-
+_LONG = (
+    "test_walk_through.py",
+    "test_archive_kills.py",
+    "test_cluster.py",
+    "test_demo.py",
+    "test_pipeline_command.py",
+    "test_pipeline_files.py",
+)
+"""Files that take a minute or more go first, the longest before the others: two workers then end together."""
 _SPARK_WARNS = (
     "ignore::ResourceWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
@@ -44,6 +52,8 @@ def anyio_backend() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    turns = {name: turn for turn, name in enumerate(_LONG)}
+    items.sort(key=lambda item: turns.get(item.path.name, len(turns)))
     for item in items:
         folder = item.path.relative_to(_TESTS).parts[0]
         if folder == "e2e":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -235,7 +236,11 @@ async def stall_the_front() -> None:
             assert await stream.read() is aio.EOF
 
 
-async def test_a_front_that_dies_ends_its_calls_and_comes_back_on_its_ports() -> None:
+async def test_a_front_that_dies_ends_its_calls_and_comes_back_on_its_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Time to take its port before it does.
+    monkeypatch.setattr(front_process, "AGAIN_S", 2.0)
     await on_grpc_loop(die_and_come_back())
 
 
@@ -257,12 +262,14 @@ async def die_and_come_back() -> None:
         stream = bench.stream()
         reading = asyncio.get_running_loop().create_task(stream.read())
         await began.wait()
-        os.kill(bench.front.pid, signal.SIGKILL)
+        pid = bench.front.pid
+        os.kill(pid, signal.SIGKILL)
         with pytest.raises(aio.AioRpcError) as lost:
             await reading
         assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
         await ended.wait()
         assert not bench.front.is_up
+        await asyncio.to_thread(wait_until_dead, pid)
         # Somebody else has its port for a while.
         with socket.socket() as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -297,6 +304,12 @@ async def hang() -> None:
             await bench.front.up.wait()
         assert bench.front.pid not in (0, pid)
         assert (await bench.ask()).status == 0
+
+
+def wait_until_dead(pid: int) -> None:
+    """Its connections end in some order before it does: the one to us perhaps before its ports."""
+    with contextlib.suppress(ChildProcessError):  # its keeper was quicker
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 async def try_to_bind(bound: Bound) -> None:

@@ -25,7 +25,7 @@ demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every to
 	@$(PY) -m danubius demo --dir .demo
 
 test: check ## check, then every test: unit, property, end to end, crash, Spark (minutes)
-	$(PYTEST) -n 4 -m 'not serial and not spark and not azure' tests
+	$(PYTEST) -n 4 --dist worksteal -m 'not serial and not spark and not azure' tests
 	$(PYTEST) -m 'serial and not spark' tests
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m 'spark and not azure' tests
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from e2e.warm_start import WarmProcess
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -112,7 +114,7 @@ class BrokerProcess:
     """Whether it serves clients of Danube too."""
     grpc_port: int = 0
     admin_port: int = 0
-    _process: subprocess.Popen[str] | None = None
+    _process: WarmProcess | None = None
     _lines: list[str] = field(default_factory=list[str])
     _ready: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
@@ -151,20 +153,16 @@ class BrokerProcess:
         assert not self.is_running
         self._reap()
         self._ready.clear()
-        self._process = subprocess.Popen(
+        self._process = WarmProcess(
             [
-                sys.executable, "-m", "danubius", "standalone",
+                "standalone",
                 "--data-dir", str(self.data_dir),
                 "--port", str(self.port),
                 "--http-port", str(self.http_port),
                 *self._grpc_options(),
                 *self.options,
             ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment(),
+            environment(),
         )  # fmt: skip
         if self not in STARTED:
             STARTED.append(self)
@@ -215,12 +213,12 @@ class BrokerProcess:
         assert self._process is not None
         self.ask_to_stop()
         try:
-            self._process.wait(STOP_SECONDS_MAX)
+            code = self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
         self._reap()
-        return self._process.returncode
+        return code
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM and do not wait."""
@@ -230,9 +228,9 @@ class BrokerProcess:
     def wait_exit(self, timeout_s: float = STOP_SECONDS_MAX) -> int:
         """Wait until it ends by itself."""
         assert self._process is not None
-        self._process.wait(timeout_s)
+        code = self._process.wait(timeout_s)
         self._reap()
-        return self._process.returncode
+        return code
 
     @property
     def exit_code(self) -> int | None:
@@ -280,8 +278,7 @@ class BrokerProcess:
                 return int(line.split()[1])
         raise AssertionError(f"no {name} for process {pid}")
 
-    def _read_output(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
+    def _read_output(self, process: WarmProcess) -> None:
         for line in process.stdout:
             self._lines.append(line)
             match = READY.match(line.rstrip("\n"))
@@ -293,5 +290,5 @@ class BrokerProcess:
         for thread in self._threads:
             thread.join(30.0)
         self._threads.clear()
-        if self._process is not None and self._process.stdout is not None:
+        if self._process is not None:
             self._process.stdout.close()

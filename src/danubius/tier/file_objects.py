@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from danubius.errors import ObjectNotFound, StorageFailed
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, translate
+from danubius.runtime.large_file import LargeFile
 from danubius.tier.objects import ObjectInfo, check_name, check_prefix
 
 if TYPE_CHECKING:
@@ -72,15 +73,10 @@ class FileObjects:
             self._files.remove(temporary)
 
     def _write(self, temporary: Path, parts: Iterable[Buffer]) -> None:
-        file = self._files.open(temporary, create=True)
-        try:
-            at = 0
+        with LargeFile(temporary) as file:
             for part in parts:
-                file.pwritev([part], at)
-                at += len(part)
-            file.datasync()
-        finally:
-            file.close()
+                file.write(part)
+            file.sync()
 
     def _publish(self, temporary: Path, path: Path, *, replace: bool) -> bool:
         failure: Exception | None = None

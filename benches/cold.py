@@ -4,8 +4,9 @@
     make bench-cold BENCH_ARGS=--quick  # a trial: small counts, and nothing is written
 
 Everything runs on this machine: brokers, their clients, and SeaweedFS as S3. Runs alternate, medians count.
-Publishing: one broker has cold storage and moves every ledger as soon as it is sealed, the other has none. The control
-is the broker without, while a process of its own uploads as much with OpenDAL: whoever shares a machine has less of it.
+Publishing: one broker has cold storage and moves every ledger as soon as it is sealed, the other has none; each has
+taken in as much right before, so that there is something to move all the time. The control is the broker without, while
+a process of its own uploads as much with OpenDAL: whoever shares a machine has less of it.
 Reading: a consumer gets a topic that is in objects alone, beside OpenDAL reading the same objects one after the other.
 """
 
@@ -47,6 +48,8 @@ _PIECE: Final = 4 << 20
 """What the broker asks of the store at once; OpenDAL reads by itself in the same pieces."""
 _LEDGER: Final = "32MiB"
 _TOPIC: Final = "/default/cold"
+_CALM_S: Final = 20
+_CALM_CORES: Final = 0.1
 _READ_BAR: Final = 0.70
 _PUBLISH_BAR: Final = 0.85
 
@@ -144,7 +147,7 @@ def upload_plainly(place: ObjectPlace, total: int) -> None:
     part = os.urandom(8 << 20)
     parts = (32 << 20) // len(part)
     for number in range(max(1, total // (32 << 20))):
-        objects.put(f"plain-{os.getpid()}-{number}", [part] * parts)
+        objects.put(f"plain-{number}", [part] * parts, replace=True)
     objects.close()
 
 
@@ -175,6 +178,13 @@ async def offloaded(url: str, topic: str) -> None:
             await asyncio.sleep(0.2)
 
 
+async def local_bytes(url: str, topic: str) -> int:
+    """What of a topic is on the broker's disk alone."""
+    async with danubius.connect(url) as client:
+        ledgers = await client.admin.list_ledgers(topic)
+    return sum(ledger.bytes for ledger in ledgers if ledger.tier == "local")
+
+
 async def _warm(client: danubius.Client, topic: str) -> bool:
     """Whether something that could be cold is still on the broker's disk."""
     ledgers = await client.admin.list_ledgers(topic)
@@ -182,19 +192,31 @@ async def _warm(client: danubius.Client, topic: str) -> bool:
 
 
 def publishing(work: Path, name: str, place: ObjectPlace, count: int, rounds: int) -> list[Figure]:
-    rates: dict[str, list[float]] = {"alone": [], "control": [], "offloading": []}
-    plain = place.below("plain")
+    rates: dict[str, list[float]] = {"alone": [], "offloading": [], "control": []}
+    parts: list[float] = []
+    # Those that are compared take turns at being first; the control leaves a store behind that is busy for a while.
+    turns = [kind for _ in range(rounds) for kind in ("alone", "offloading", "offloading", "alone")]
+    turns = turns[: 2 * rounds] + ["control"] * rounds
     with (
         running(work / f"{name}-without") as without,
         running(work / f"{name}-with", *options_of(place.below("moved"))) as moving,
     ):
-        asyncio.run(create(moving.url))
-        for _ in range(rounds):
-            rates["alone"].append(asyncio.run(publish(without.url, _TOPIC, count)))
-            with uploading(plain, count * _SIZE):
-                rates["control"].append(asyncio.run(publish(without.url, _TOPIC, count)))
-            rates["offloading"].append(asyncio.run(publish(moving.url, _TOPIC, count)))
-            asyncio.run(offloaded(moving.url, _TOPIC))
+        for kind in turns:
+            url = moving.url if kind == "offloading" else without.url
+            asyncio.run(create(url))
+            # As much again before, not measured: whoever moves has something to move from the first byte on.
+            asyncio.run(publish(url, _TOPIC, count))
+            waiting = asyncio.run(local_bytes(url, _TOPIC))
+            with contextlib.ExitStack() as beside:
+                if kind == "control":
+                    beside.enter_context(uploading(place.below("plain"), count * _SIZE))
+                rates[kind].append(asyncio.run(publish(url, _TOPIC, count)))
+            if kind == "offloading":
+                waiting += count * _SIZE - asyncio.run(local_bytes(url, _TOPIC))
+                parts.append(waiting / (count * _SIZE))
+                asyncio.run(offloaded(url, _TOPIC))
+            asyncio.run(delete(url))
+            settle()
         peak = moving.peak_mib
     middle = {kind: statistics.median(found) for kind, found in rates.items()}
     with_offload, alone, control = middle["offloading"], middle["alone"], middle["control"]
@@ -207,6 +229,7 @@ def publishing(work: Path, name: str, place: ObjectPlace, count: int, rounds: in
             with_offload / alone,
             _PUBLISH_BAR,
         ),
+        Figure(f"moved to {name} meanwhile", f"{statistics.median(parts):.0%} of as much"),
         share(
             f"publish, OpenDAL uploads as much to {name} meanwhile",
             _mb(control),
@@ -218,10 +241,32 @@ def publishing(work: Path, name: str, place: ObjectPlace, count: int, rounds: in
     ]
 
 
+def settle() -> None:
+    """Until nothing is left to write, and nobody is busy with what was."""
+    os.sync()
+    for _ in range(_CALM_S):
+        before = _busy_s()
+        time.sleep(1)
+        if _busy_s() - before < _CALM_CORES:
+            return
+
+
+def _busy_s() -> float:
+    """What all processes of the machine have computed so far."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _, _, interrupts, soft = map(int, words[:7])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
 async def create(url: str) -> None:
     async with danubius.connect(url) as client:
         policies = Policies(offload_age_ms=0, local_age_ms=0)
         await client.admin.create_topic(_TOPIC, TopicSpec(policies=policies))
+
+
+async def delete(url: str) -> None:
+    async with danubius.connect(url) as client:
+        await client.admin.delete_topic(_TOPIC)
 
 
 def reading(work: Path, name: str, place: ObjectPlace, count: int, rounds: int) -> list[Figure]:

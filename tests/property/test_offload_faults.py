@@ -96,6 +96,32 @@ def test_uploads_that_fail_are_a_failure_though_the_store_can_be_read(lives: Tie
     assert not lives.offloading.problem
 
 
+def test_uploads_give_way_to_publishers_but_not_to_an_operator() -> None:
+    lives = TierLives(config=msgspec.structs.replace(CONFIG, upload_share_percent=25))
+    lives.boot()
+    pace = lives.work.pace
+
+    def publish_for_a_second() -> None:
+        lives.publish(60, size=1_000_000)
+        lives.settle()
+        lives.clock.now_ms += 1000
+        lives.offloading.tick()
+
+    lives.offloading.tick()
+    publish_for_a_second()
+    # A quarter of 60 MB, in a second and what it took to store them.
+    assert 10_000_000 < pace.bytes_per_s < 15_100_000
+    lives.clock.now_ms += 1000
+    lives.offloading.tick()
+    assert pace.bytes_per_s == 0, "nobody publishes"
+    publish_for_a_second()
+    lives.offloading.force(lives.topic, lives.log.end_offset)
+    assert pace.bytes_per_s == 0, "an operator waits"
+    publish_for_a_second()
+    assert pace.bytes_per_s == 0, "and still does"
+    lives.loop.close()
+
+
 def test_a_store_that_is_down_is_asked_less_and_less_often(lives: TierLives) -> None:
     lives.publish(40)
     lives.settle()

@@ -44,6 +44,7 @@ class TierLives(BrokerLives):
         """By offset: what was answered."""
         self.tried = 0
         self.cold_store: TieredLedgerStore
+        self.work: TierWork
         self.life = 0
 
     # ---------------------------------------------------------------- lives
@@ -52,7 +53,7 @@ class TierLives(BrokerLives):
         self.life += 1
         place = Place(STORE_ID, Owner(self.epoch, f"life-{self.life}"))
         config = self.config
-        work = TierWork(config, local, self.objects, place, SMALL_LEDGERS.block_bytes)
+        work = self.work = TierWork(config, local, self.objects, place, SMALL_LEDGERS.block_bytes)
         store = self.cold_store = TieredLedgerStore(config, local, self.objects, self.threads)
         threads = TierThreads(config, work, self.posted.append, self.threads)
         return Tier(config, store, threads, "memory://")

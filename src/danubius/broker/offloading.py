@@ -27,6 +27,7 @@ from danubius.errors import DanubiusError, LedgerDamaged
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.ids import TopicId
+from danubius.tier.core.courtesy import Traffic, upload_rate
 from danubius.tier.core.object_format import parse_name
 from danubius.tier.core.planner import NOT_FORCED, Horizon, TopicView, plan
 
@@ -111,6 +112,7 @@ class Offloading:
         self._removals: dict[str, None] = {}
         self._is_asking = self._is_removing = self._is_searching = False
         self._round_at_ns = self._search_at_ns = self._hasten_at_ns = 0
+        self._looked_ns = 0
         self._is_closed = False
         self._is_waiting = False
         """Whether something waits for a checkpoint, as far as was seen since the last was asked for."""
@@ -154,7 +156,7 @@ class Offloading:
         if self._is_closed:
             return
         now_ns = self._broker.clock.monotonic_ns()
-        self.figures.position = self._broker.committed_position
+        self._set_pace(now_ns)
         self._room.look(self.problem)
         if not self._due and now_ns >= self._round_at_ns:
             self._round_at_ns = now_ns + self._config.cycle_ms * 1_000_000
@@ -174,9 +176,22 @@ class Offloading:
         for ref in [ref for ref, at_ns in self._set_aside.items() if at_ns <= now_ns]:
             del self._set_aside[ref]
 
+    def _set_pace(self, now_ns: int) -> None:
+        """Uploads give way to publishers, by what these wrote since the last look."""
+        before, self.figures.position = self.figures.position, self._broker.committed_position
+        past_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
+        published = (self.figures.position - before) * 1_000_000_000 // max(1, past_ns)
+        is_urgent = bool(self.forced) or self._room.is_pressed
+        traffic = Traffic(published, self.figures.lag_bytes, is_urgent)
+        config = self._config
+        self._work.pace.change(
+            upload_rate(traffic, config.upload_share_percent, config.upload_bytes_per_s)
+        )
+
     def force(self, topic: Topic, below: int) -> None:
         """An operator wants everything below an offset offloaded now."""
         self.forced[topic.id] = max(below, self.forced.get(topic.id, NOT_FORCED))
+        self._work.pace.change(self._config.upload_bytes_per_s)
         self._look_at(topic.id)
 
     @property

@@ -20,6 +20,15 @@ class Pace:
         """When everything that was let through has had its time."""
 
     @property
+    def bytes_per_s(self) -> int:
+        return self._bytes_per_s
+
+    def change(self, bytes_per_s: int) -> None:
+        """From now on another pace; who waits already waits as long as was said."""
+        with self._lock:
+            self._bytes_per_s = bytes_per_s
+
+    @property
     def has_ended(self) -> bool:
         return self._ended.is_set()
 
@@ -29,11 +38,16 @@ class Pace:
 
     def wait(self, count: int) -> bool:
         """Wait until it is the turn of `count` bytes; False: it has ended."""
-        if self._bytes_per_s:
-            with self._lock:
-                now_s = time.monotonic()
-                self._free_at_s = max(self._free_at_s, now_s - BURST_S) + count / self._bytes_per_s
-                wait_s = self._free_at_s - now_s
-            if wait_s > 0:
-                self._ended.wait(wait_s)
+        with self._lock:
+            wait_s = self._take_turn(count)
+        if wait_s > 0:
+            self._ended.wait(wait_s)
         return not self._ended.is_set()
+
+    def _take_turn(self, count: int) -> float:
+        """How long it is until then."""
+        if not self._bytes_per_s:
+            return 0.0
+        now_s = time.monotonic()
+        self._free_at_s = max(self._free_at_s, now_s - BURST_S) + count / self._bytes_per_s
+        return self._free_at_s - now_s

@@ -24,6 +24,9 @@ class TierConfig(msgspec.Struct, frozen=True):
     """Ledgers on their way to the store at a time."""
     upload_bytes_per_s: NotNegative = 0
     """Of all uploads together; 0: as fast as it goes."""
+    upload_share_percent: NotNegative = 10
+    """While much is published, uploads go at this share of its pace until 1 GiB waits, then faster; 0: they never give
+    way."""
     part_bytes: Annotated[int, msgspec.Meta(ge=5 * MIB, le=512 * MIB)] = 8 * MIB
     """An object larger than this is uploaded in parts of this size."""
     deadline_ms: Positive = 30_000

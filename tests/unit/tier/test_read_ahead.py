@@ -125,3 +125,13 @@ def test_a_pace_that_has_ended_holds_nobody() -> None:
 
 def test_no_bound_on_the_pace_waits_for_nothing() -> None:
     assert Pace(0).wait(10**12)
+
+
+def test_a_pace_that_changes_counts_from_the_next_on() -> None:
+    pace = Pace(1)
+    pace.change(0)
+    assert pace.wait(10**12)
+    pace.change(1)
+    pace.end()
+    assert not pace.wait(10**12)
+    assert pace.bytes_per_s == 1

@@ -230,7 +230,7 @@ async def test_a_store_that_goes_away_fails_publishers_until_it_is_back(
                 with pytest.raises(StorageFailed):
                     async with client.producer(f"{topic}-2", name="q"):
                         pass
-                assert "journal failed" in broker.log()
+                await eventually(lambda: "journal failed" in broker.log(), "it says so")
                 assert broker.is_running
             receipt = await producer.send(b"1")
             assert receipt.offset == 1

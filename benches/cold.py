@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from report import Figure, keep, share, show
 
 import danubius
+from danubius.cli.bench.probe import busy_cores
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from danubius.tier.connect import open_objects
@@ -245,17 +246,8 @@ def settle() -> None:
     """Until nothing is left to write, and nobody is busy with what was."""
     os.sync()
     for _ in range(_CALM_S):
-        before = _busy_s()
-        time.sleep(1)
-        if _busy_s() - before < _CALM_CORES:
+        if busy_cores(1.0) < _CALM_CORES:
             return
-
-
-def _busy_s() -> float:
-    """What all processes of the machine have computed so far."""
-    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    user, nice, system, _, _, interrupts, soft = map(int, words[:7])
-    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
 
 
 async def create(url: str) -> None:

@@ -60,10 +60,15 @@ class WarmProcess:
 
     def _look(self, timeout_s: float | None) -> int | None:
         with self._lock:
-            if self.returncode is None and select.select([self._end], [], [], timeout_s)[0]:
+            if self.returncode is None and self._is_told(timeout_s):
                 self.returncode = int(os.read(self._end, 16))
                 os.close(self._end)
             return self.returncode
+
+    def _is_told(self, timeout_s: float | None) -> bool:
+        told = select.poll()  # `select` takes no number above 1,023, and some tests open more
+        told.register(self._end, select.POLLIN)
+        return bool(told.poll(None if timeout_s is None else timeout_s * 1000))
 
 
 class _Forge:

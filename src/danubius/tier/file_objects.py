@@ -73,7 +73,7 @@ class FileObjects:
             self._files.remove(temporary)
 
     def _write(self, temporary: Path, parts: Iterable[Buffer]) -> None:
-        with LargeFile(temporary) as file:
+        with contextlib.closing(LargeFile(temporary)) as file:
             for part in parts:
                 file.write(part)
             file.sync()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +34,7 @@ SIZES = [
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_it_holds_what_was_written(tmp_path: Path, sizes: Sequence[int], direct: bool) -> None:
     path, parts = tmp_path / "file", [os.urandom(size) for size in sizes]
-    with LargeFile(path, direct=direct) as file:
+    with closing(LargeFile(path, direct=direct)) as file:
         for part in parts:
             file.write(part)
         file.sync()
@@ -41,7 +42,7 @@ def test_it_holds_what_was_written(tmp_path: Path, sizes: Sequence[int], direct:
 
 
 def test_any_buffer_will_do(tmp_path: Path) -> None:
-    with LargeFile(tmp_path / "file") as file:
+    with closing(LargeFile(tmp_path / "file")) as file:
         for part in (b"a", bytearray(b"b"), memoryview(b"xcx")[1:2]):
             file.write(part)
         file.sync()
@@ -59,7 +60,7 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_disk_of_another_alignment_gets_it_through_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.pwrite
+    real = os.pwritev
     refused: list[int] = []
 
     def picky(descriptor: int, data: Any, at: int) -> int:
@@ -68,9 +69,9 @@ def test_a_disk_of_another_alignment_gets_it_through_the_cache(
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return real(descriptor, data, at)
 
-    monkeypatch.setattr(os, "pwrite", picky)
+    monkeypatch.setattr(os, "pwritev", picky)
     content = os.urandom(2 * PIECE_BYTES + 1)
-    with LargeFile(tmp_path / "file") as file:
+    with closing(LargeFile(tmp_path / "file")) as file:
         was_direct = file.is_direct
         file.write(content)
         assert not file.is_direct
@@ -93,7 +94,7 @@ def test_a_file_system_without_a_way_past_its_cache(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", old)
-        with LargeFile(tmp_path / "file") as file:
+        with closing(LargeFile(tmp_path / "file")) as file:
             assert not file.is_direct
             file.write(b"content")
             file.sync()
@@ -103,14 +104,14 @@ def test_a_file_system_without_a_way_past_its_cache(
 def test_writes_that_are_done_in_part_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.pwrite
+    real = os.pwritev
 
     def lazy(descriptor: int, data: Any, at: int) -> int:
-        return real(descriptor, data[:70_000], at)
+        return real(descriptor, [data[0][:70_000]], at)
 
-    monkeypatch.setattr(os, "pwrite", lazy)
+    monkeypatch.setattr(os, "pwritev", lazy)
     content = os.urandom(PIECE_BYTES + 10)
-    with LargeFile(tmp_path / "file") as file:
+    with closing(LargeFile(tmp_path / "file")) as file:
         file.write(content)
         file.sync()
     assert (tmp_path / "file").read_bytes() == content
@@ -120,6 +121,20 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "pwrite", full)
-    with LargeFile(tmp_path / "file") as file, pytest.raises(StorageFull):
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(StorageFull), closing(LargeFile(tmp_path / "file")) as file:
+        file.write(bytes(PIECE_BYTES))
+
+
+def test_a_write_that_makes_no_progress_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(*_: Any) -> int:
+        return 0
+
+    monkeypatch.setattr(os, "pwritev", stuck)
+    with (
+        pytest.raises(StorageFailed, match="no progress"),
+        closing(LargeFile(tmp_path / "file")) as file,
+    ):
         file.write(bytes(PIECE_BYTES))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from danubius.errors import InvariantViolation
+from danubius.wire.memory import unfilled
 
 if TYPE_CHECKING:
     from danubius.wire.frame import Buffer
@@ -118,7 +119,7 @@ class ReceiveBuffer:
         """The payload begins at `at` and is not complete: give it memory of its own."""
         assert self._direct is None
         assert self.end - at < payload_bytes
-        self._direct = memoryview(bytearray(payload_bytes + _DIRECT_ROOM))
+        self._direct = memoryview(unfilled(payload_bytes + _DIRECT_ROOM))
         self._direct_bytes = payload_bytes
         self._direct_filled = self.end - at
         self._direct[: self._direct_filled] = self.view[at : self.end]

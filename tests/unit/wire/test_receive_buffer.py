@@ -7,6 +7,7 @@ import tracemalloc
 import pytest
 
 from danubius.wire.connection import Connection
+from danubius.wire.memory import unfilled
 from danubius.wire.receive_buffer import (
     CAPACITY_MAX,
     CAPACITY_MIN,
@@ -112,3 +113,13 @@ def test_window_is_never_empty_even_if_nobody_consumes() -> None:
 
     assert buffer.end - buffer.start == received
     assert len(buffer.get_buffer()) > 0
+
+
+@pytest.mark.parametrize("size", [0, 1, DIRECT_BYTES_MIN, 1 << 20])
+def test_unfilled_memory_is_an_ordinary_bytearray(size: int) -> None:
+    memory = unfilled(size)
+    assert type(memory) is bytearray
+    memory[:] = bytes(size)
+    assert memory == bytes(size)
+    memory.extend(b"more")
+    assert memory[size:] == b"more"

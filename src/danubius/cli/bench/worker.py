@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 2 << 20
 _CHUNK_MESSAGES_MAX = 20_000
-_CHUNKS_UNDER_WAY = 3
+_CHUNKS_UNDER_WAY = 6
 """`send_many` calls that wait for their answer while the next one is made."""
 
 _TOPICS_BATCH = 100

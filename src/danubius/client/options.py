@@ -49,7 +49,7 @@ DeliverAtMany = datetime | Sequence[datetime]
 
 BATCH_HEADROOM_BYTES: Final = MIB
 """Room for the header, the offsets and the attribute columns beside the messages of a full batch."""
-BATCH_BYTES: Final = MIB
+BATCH_BYTES: Final = 512 * KIB
 BATCH_RECORDS: Final = 100_000
 BUFFER_BYTES: Final = 64 * MIB
 PREFETCH_MESSAGES: Final = 100_000

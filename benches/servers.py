@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from danubius.cli.bench.work import Work
 
 
-class Server:
+class Server(ABC):
     """A peer's server process on loopback, on a free port, with its data in a folder of its own."""
 
     name = ""
@@ -32,8 +33,9 @@ class Server:
         self.url = f"{self.scheme}://127.0.0.1:{self.port}"
         self.pid: int | None = None
 
+    @abstractmethod
     def arguments(self) -> list[str]:
-        raise NotImplementedError
+        """What starts it; its folder is there already."""
 
     def environment(self) -> dict[str, str] | None:
         """None: ours."""
@@ -66,11 +68,11 @@ class Server:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
+    @abstractmethod
     def command(self) -> list[str]:
         """What runs a worker."""
-        raise NotImplementedError
 
-    def clean(self, work: Work) -> None:
+    def clean(self, work: Work) -> None:  # noqa: B027  # nothing is left to do
         """The server goes with its folder."""
 
 

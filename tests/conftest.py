@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from proving import IS_PROOF
 
 _TESTS = Path(__file__).parent
 
@@ -26,6 +29,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 _TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240, "spark": 600}
 """Folders whose tests may take longer than the default; a test's own mark wins."""
+_PROOF_TIMEOUT_S = 7200
+_LINE_CHARACTERS = 200
+"""Of a log: as many as say why a test failed."""
 
 _LONG = (
     "test_walk_through.py",
@@ -51,7 +57,17 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not sys.stdout.isatty() and config.pluginmanager.hasplugin("terminalreporter"):
+        config.get_terminal_writer().fullwidth = _LINE_CHARACTERS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not IS_PROOF:
+        proofs = [item for item in items if item.get_closest_marker("prove") is not None]
+        config.hook.pytest_deselected(items=proofs)
+        items[:] = [item for item in items if item.get_closest_marker("prove") is None]
     turns = {name: turn for turn, name in enumerate(_LONG)}
     items.sort(key=lambda item: turns.get(item.path.name, len(turns)))
     for item in items:
@@ -64,5 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(rule))
         if folder in {"e2e", "fuzz"} and "crash" in item.path.name:
             item.add_marker(pytest.mark.serial)
-        if folder in _TIMEOUT_S and item.get_closest_marker("timeout") is None:
+        if IS_PROOF:
+            item.add_marker(pytest.mark.timeout(_PROOF_TIMEOUT_S), append=False)
+        elif folder in _TIMEOUT_S and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S[folder]))

@@ -112,6 +112,24 @@ def test_test_files_have_unique_names() -> None:
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
+def test_only_one_file_asks_whether_this_is_a_proof() -> None:
+    asking = [path for path in _python("tests") if "DANUBIUS_" + "PROVE" in path.read_text()]
+    assert _names(asking) == ["tests/proving.py"]
+
+
+def test_a_part_that_fails_stops_no_other_and_is_named_at_the_end() -> None:
+    failing = "echo 'FAILED tests/a.py::test_b - assert 1 == 2'; echo '1 failed'; exit 1"
+    parts = ["one", failing, "two", "echo '7 passed'"]
+    done = subprocess.run(
+        [_ROOT / ".ci" / "parts", *parts], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    *_, one, reason, two = done.stdout.splitlines()
+    assert re.fullmatch(r"FAIL +one .* 1 failed", one)
+    assert reason.strip() == "FAILED tests/a.py::test_b - assert 1 == 2"
+    assert re.fullmatch(r"ok +two .* 7 passed", two)
+
+
 @pytest.mark.parametrize("what", list(_BANNED_TEXT))
 def test_no_file_contains(what: str) -> None:
     pattern = _BANNED_TEXT[what]

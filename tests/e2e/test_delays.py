@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from datetime import UTC, datetime, timedelta
@@ -15,15 +14,15 @@ import danubius
 import danubius.blocking
 from danubius import InvalidArgument, TopicDeleted
 from e2e.traffic import collect, nothing_comes, read_all
+from proving import sized
 
 if TYPE_CHECKING:
     from danubius import Client, Producer
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-COUNT: Final = 1_000_000 if IS_PROOF else 50_000
-FIRST_S, LAST_S = (20.0, 80.0) if IS_PROOF else (3.0, 7.0)
+COUNT: Final = sized(50_000, 1_000_000)
+FIRST_S, LAST_S = sized((3.0, 7.0), (20.0, 80.0))
 GROWTH_BYTES_MAX: Final = 128 * 1024 * 1024
 SEED: Final = 20_264
 
@@ -156,6 +155,7 @@ async def test_a_deleted_topic_takes_what_waits_with_it(broker: BrokerProcess, t
             await nothing_comes(consumer)
 
 
+@pytest.mark.grows
 async def test_a_million_delayed_across_kill_9(start_broker: StartBroker, topic: str) -> None:
     """Each is published once, none before its time, and the broker's memory keeps its bound."""
     process = start_broker()

@@ -30,6 +30,7 @@ from e2e.test_crash import (
 )
 from e2e.traffic import eventually, read_all
 from object_servers import ObjectPlace, redis_server, s3_by_moto, s3_by_seaweedfs
+from proving import IS_PROOF, sized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,11 +38,10 @@ if TYPE_CHECKING:
 
     from e2e.conftest import StartBroker
 
-PROVE: Final = bool(os.environ.get("DANUBIUS_PROVE"))
 KILLS: Final = {"fs": 5, "seaweedfs": 4}
 KILLS_TO_PROVE: Final = 40
 SEED: Final = 33
-STORES: Final = ["fs", "seaweedfs", "moto"] if PROVE else ["fs", "seaweedfs"]
+STORES: Final = sized(["fs", "seaweedfs"], ["fs", "seaweedfs", "moto"])
 SMALL: Final = (
     "--group-ms", "20",
     "--cache-bytes", "4MiB",
@@ -99,12 +99,12 @@ async def kill_again_and_again(
     await wait_progress(spread)
 
 
-@pytest.mark.timeout(3600 if PROVE else 180)
+@pytest.mark.grows
 @pytest.mark.parametrize(("place", "store"), [(x, x) for x in STORES], indirect=["place"])
 async def test_kills_lose_nothing_though_each_start_is_on_an_empty_disk(
     start_broker: StartBroker, place: ObjectPlace, store: str, tmp_path: Path, topic: str
 ) -> None:
-    kills = KILLS_TO_PROVE if PROVE else KILLS[store]
+    kills = KILLS_TO_PROVE if IS_PROOF else KILLS[store]
     broker = start_broker(*diskless(place), data_dir=tmp_path / "machine")
     ordered_topic, spread_topic = f"{topic}-ordered", f"{topic}-spread"
     ordered, spread = Story(), Story()
@@ -144,7 +144,8 @@ async def test_kills_lose_nothing_though_each_start_is_on_an_empty_disk(
     assert broker.stop() == 0
 
 
-@pytest.mark.parametrize("place", STORES if PROVE else ["fs"], indirect=True)
+@pytest.mark.grows
+@pytest.mark.parametrize("place", sized(["fs"], STORES), indirect=True)
 async def test_the_newer_of_two_brokers_has_the_store_and_all_that_the_older_acknowledged(
     start_broker: StartBroker, place: ObjectPlace, tmp_path: Path, topic: str
 ) -> None:

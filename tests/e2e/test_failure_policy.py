@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 import danubius
 from danubius import Exhausted, FailurePolicy
+from proving import sized
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -152,8 +152,9 @@ async def test_counts_survive_a_kill(start_broker: StartBroker, topic: str) -> N
             assert again.redelivery_count == 3
 
 
+@pytest.mark.grows
 async def test_dead_letters_move_once_through_kills(start_broker: StartBroker, topic: str) -> None:
-    count = 10_000 if os.environ.get("DANUBIUS_PROVE") else 500
+    count = sized(500, 10_000)
     policy = FailurePolicy(redeliveries_max=1)
     process = start_broker()
     async with danubius.connect(process.url) as client:

@@ -24,17 +24,17 @@ import pytest
 import danubius
 from e2e.broker_process import environment
 from e2e.key_shared_worker import work
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2e.conftest import StartBroker
 
-IS_FULL = bool(os.environ.get("DANUBIUS_PROVE"))
-MESSAGES = 1_000_000 if IS_FULL else 30_000
-KEYS = 10_000 if IS_FULL else 300
+MESSAGES = sized(30_000, 1_000_000)
+KEYS = sized(300, 10_000)
 CONSUMERS = 16
-PROCESSES = 6 if IS_FULL else 3
+PROCESSES = sized(3, 6)
 """Of the consumers: in processes of their own, which are killed."""
 WORKER = Path(__file__).with_name("key_shared_worker.py")
 
@@ -175,7 +175,7 @@ async def churn(
     client: danubius.Client, topic: str, crowd: Crowd, publishing: asyncio.Task[list[int]]
 ) -> None:
     """Until all is published and acknowledged, one consumer after the other is replaced."""
-    async with asyncio.timeout(1200 if IS_FULL else 120):
+    async with asyncio.timeout(sized(120, 1200)):
         while True:
             await asyncio.sleep(crowd.dice.random() * 0.2)
             figures = (await client.admin.describe_subscription(topic, "s")).statistics
@@ -184,7 +184,7 @@ async def churn(
             await crowd.leave()
 
 
-@pytest.mark.timeout(1500 if IS_FULL else 180)
+@pytest.mark.grows
 async def test_no_key_out_of_order_lost_or_stuck(
     start_broker: StartBroker, topic: str, tmp_path: Path
 ) -> None:

@@ -14,13 +14,13 @@ from danubius.errors import LimitReached, MessageTooLarge, QuotaExceeded, Thrott
 from danubius.model.policy import Policies, QuotaAction
 from danubius.model.topic import TopicSpec
 from e2e.traffic import numbered
+from proving import IS_PROOF, sized
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-IS_PROOF = os.environ.get("DANUBIUS_PROVE") == "1"
-SECONDS = 5 if IS_PROOF else 2
+SECONDS = sized(2, 5)
 KIB = 1024
 PATIENCE_S = 4.0
 """A client tries until its time is over, and then says what it was told: a busy broker must have told it by then."""
@@ -39,6 +39,7 @@ async def take(consumer: danubius.Consumer, count: int) -> list[bytes]:
     return payloads
 
 
+@pytest.mark.grows
 async def test_a_rate_is_kept_loses_nothing_and_holds_nobody_else_up(
     broker: BrokerProcess, topic: str
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import defaultdict
 from contextlib import AsyncExitStack
 from itertools import pairwise
@@ -25,6 +24,7 @@ from danubius.model.partitions import partition_name, route
 from danubius.model.policy import Policies
 from e2e.storage_files import size_of
 from e2e.traffic import collect, nothing_comes, take
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,7 +38,7 @@ Dispatch = Literal["reliable", "non-reliable"]
 PARTITIONS = 4
 MESSAGES = 1_000
 KEYS = 37
-SCALE = 20 if os.environ.get("DANUBIUS_PROVE") == "1" else 1
+SCALE = sized(1, 20)
 
 
 def ordered(count: int) -> list[bytes]:
@@ -261,6 +261,7 @@ async def test_partitioned_key_shared(
 # ---------------------------------------------------------------- growth
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 async def test_growth_under_load(broker: BrokerProcess, topic: str, kind: Kind) -> None:
     """From 4 to 8 partitions while messages flow: each is received once, and the new ones are used."""
@@ -371,6 +372,7 @@ async def test_deletion_ends_producers_and_consumers(broker: BrokerProcess, topi
         await client.delete_topic(topic)
 
 
+@pytest.mark.grows
 async def test_deletion_gives_back_files_and_disk(start_broker: StartBroker, topic: str) -> None:
     """Made, used and deleted again and again: open files and stored bytes are what they were."""
     broker = start_broker()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import pytest
 
 import danubius
 from danubius.errors import DanubiusError, TopicNotFound
 from danubius.model.policy import Policies
 from e2e.traffic import numbered, take
+from proving import sized
 
 if TYPE_CHECKING:
     from e2e.conftest import StartBroker
 
-ROUNDS = 60 if os.environ.get("DANUBIUS_PROVE") == "1" else 3
+ROUNDS = sized(3, 60)
 PARTITIONS = 50
 
 
@@ -30,6 +32,7 @@ async def shape(client: danubius.Client, topic: str) -> tuple[int, list[str]]:
     return described.partitions, names
 
 
+@pytest.mark.grows
 async def test_a_kill_leaves_all_partitions_or_none(start_broker: StartBroker, topic: str) -> None:
     """Killed at a random moment of create, grow and delete; what was answered is true afterwards."""
     dice = random.Random(7)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +12,7 @@ import pytest
 import danubius
 from danubius import blocking
 from danubius.errors import InvalidArgument, OffsetOutOfRange, SubscriptionBusy
+from proving import sized
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     TypeName = Literal["exclusive", "shared", "failover", "key-shared"]
 
-ROUNDS = 20 if os.environ.get("DANUBIUS_PROVE") else 1
+ROUNDS = sized(1, 20)
 TYPES: list[TypeName] = ["exclusive", "shared", "failover", "key-shared"]
 
 
@@ -82,6 +82,7 @@ async def test_acks_on_their_way_across_a_seek_change_nothing(
             assert seen == list(range(2000))
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize("kind", TYPES)
 async def test_a_seek_that_was_answered_survives_the_broker(
     start_broker: StartBroker, topic: str, kind: TypeName

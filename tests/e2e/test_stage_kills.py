@@ -1,12 +1,11 @@
 """Stages through kill -9 of the broker: every batch of a job is there once, whatever was under way.
 
-With DANUBIUS_PROVE=1 at full size.
+In `make prove` at full size.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ import pytest
 
 import danubius
 from danubius.errors import InvalidArgument, StageNotFound
+from proving import sized
 
 if TYPE_CHECKING:
     from danubius.client.client import Client
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-BATCHES: Final = 200 if IS_PROOF else 12
-KILLS: Final = 20 if IS_PROOF else 3
+BATCHES: Final = sized(12, 200)
+KILLS: Final = sized(3, 20)
 TASKS: Final = 2
 MESSAGES: Final = 400
 TARGET: Final = "/default/stage-target"
@@ -64,6 +63,7 @@ async def kill_now_and_then(broker: BrokerProcess) -> None:
         await asyncio.to_thread(broker.start)
 
 
+@pytest.mark.grows
 async def test_every_batch_is_there_once(start_broker: StartBroker) -> None:
     broker = start_broker()
     async with danubius.connect(broker.url) as client:

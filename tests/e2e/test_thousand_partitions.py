@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,6 +11,7 @@ import danubius
 from danubius.errors import InvalidArgument
 from e2e.storage_files import size_of
 from e2e.traffic import collect, eventually, numbered
+from proving import sized
 
 if TYPE_CHECKING:
     from e2e.conftest import StartBroker
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 MOST: Final = 1_000
 """Partitions that a topic may have."""
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-PARTITIONS, GROWN = (900, MOST) if IS_PROOF else (90, 100)
+PARTITIONS, GROWN = sized((90, 100), (900, MOST))
 
 
 async def test_as_many_partitions_as_there_may_be(start_broker: StartBroker, topic: str) -> None:
@@ -42,6 +41,7 @@ async def test_as_many_partitions_as_there_may_be(start_broker: StartBroker, top
         assert await client.list_topics() == []
 
 
+@pytest.mark.grows
 async def test_many_partitions_are_used_and_grow(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker()
     async with danubius.connect(broker.url, request_timeout=120) as client, asyncio.timeout(200):

@@ -3,7 +3,7 @@
 Workers are processes of their own, this file run as a program. They share one subscription with an ack time-out that is
 sometimes shorter than their work, so that now and then two of them hold the same messages and both try to commit.
 
-With DANUBIUS_PROVE=1 at full size: 100,000 messages and 20 kills of each kind.
+In `make prove` at full size: 100,000 messages and 20 kills of each kind.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 import danubius
 from danubius.errors import TransactionAborted, TransactionConflict
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,17 +30,16 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-MESSAGES: Final = 100_000 if IS_PROOF else 5_000
-KILLS: Final = 20 if IS_PROOF else 3
+MESSAGES: Final = sized(5_000, 100_000)
+KILLS: Final = sized(3, 20)
 """Of workers, and as many of the broker."""
 WORKERS: Final = 2
 SEED: Final = 316
-SECONDS_MAX: Final = 900.0 if IS_PROOF else 200.0
+SECONDS_MAX: Final = sized(200.0, 900.0)
 SOURCE: Final = "/default/transaction-source"
 TARGET: Final = "/default/transaction-target"
 ACK_TIMEOUT_S: Final = 0.3
-SLOW_PART: Final = 0.02 if IS_PROOF else 0.1
+SLOW_PART: Final = sized(0.1, 0.02)
 """Of the transactions: open for longer than the ack time-out, so that another worker gets the messages as well."""
 
 
@@ -99,9 +101,10 @@ class Workers:
 
     def start(self) -> None:
         self._started += 1
-        source = str(Path(danubius.__file__).parents[1])
+        sources = [Path(danubius.__file__).parents[1], Path(__file__).parents[1]]
         arguments = [sys.executable, __file__, self._url, str(self._started)]
-        process = subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": source})
+        path = os.pathsep.join(map(str, sources))
+        process = subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": path})
         self._processes.append(process)
 
     def kill_one(self) -> None:
@@ -151,6 +154,7 @@ async def kill_now_and_then(
             await asyncio.to_thread(process.start)
 
 
+@pytest.mark.grows
 async def test_every_input_has_one_output(start_broker: StartBroker) -> None:
     process = start_broker()
     async with danubius.connect(process.url) as client:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Final
+
+import pytest
 
 import danubius
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from e2e.storage_files import size_of
 from e2e.traffic import collect, nothing_comes, read_all
+from proving import sized
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 MESSAGE_BYTES: Final = 256 * 1024
-QUEUE_BYTES: Final = 5120 * MIB if os.environ.get("DANUBIUS_PROVE") == "1" else 256 * MIB
+QUEUE_BYTES: Final = sized(256 * MIB, 5120 * MIB)
 ROUND_BYTES: Final = 4 * MIB
 LEDGERS_BYTES_MAX: Final = 64 * MIB
 
@@ -74,6 +76,7 @@ async def test_what_expired_stays_so_across_kill_9(start_broker: StartBroker, to
             assert message.payload == b"new"
 
 
+@pytest.mark.grows
 async def test_a_work_queue_holds_only_what_is_to_be_done(
     start_broker: StartBroker, data_dir: Path, topic: str
 ) -> None:

@@ -1,17 +1,14 @@
 """Requests made from /openapi.json against a live broker: no 5xx, every answer as described, bad requests refused.
 
 Half of the cases fit the description and half break it somewhere. Most of those that fit are about things that exist,
-so that they reach what lies behind the checks. An honest client works beside them all the time. At full size, with
-DANUBIUS_PROVE=1, there are 10,000 cases:
-
-    make fuzz-rest
+so that they reach what lies behind the checks. An honest client works beside them all the time. In
+`make prove` there are 10,000 cases.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
-import os
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -26,13 +23,13 @@ from schemathesis import checks as registry
 from schemathesis.core.parameters import ParameterLocation
 
 from e2e.traffic import bystander
+from proving import sized
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-CASES: Final = 10_000 if IS_PROOF else 300
+CASES: Final = sized(300, 10_000)
 TIMEOUT_S: Final = 60.0
 KNOWN: Final = {
     "namespace": ["fuzz"],
@@ -159,7 +156,7 @@ def _try_out(cases: st.SearchStrategy[Any], world: World, count: int) -> None:
     run()
 
 
-@pytest.mark.timeout(3600 if IS_PROOF else 300)
+@pytest.mark.grows
 async def test_no_request_gets_a_server_error(start_broker: StartBroker, topic: str) -> None:
     broker: BrokerProcess = start_broker()
     world = World(broker.http_url)

@@ -7,7 +7,6 @@ good one may lie there too: a lost connection is a failure of all that was on it
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from danubius.publish.core.sequencer import Producer
 from danubius.record.encode import encode
 from danubius.wire.commands import Ack, Deliver, Flow, Nack, Subscribe, Subscribed
 from property.broker_lives import SMALL_LEDGERS, BrokerLives, must_succeed
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NAME, GRAVE = "/default/work", "/default/work-s-dlq"
 POLICY = FailurePolicy(redeliveries_max=1)
-SEEDS = 300 if os.environ.get("DANUBIUS_PROVE") == "1" else 25
+SEEDS = sized(25, 300)
 
 
 class Peer:
@@ -196,6 +196,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "RETRY_S_MAX", 0.0)
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_each_moves_once(seed: int) -> None:
     world = World(seed)

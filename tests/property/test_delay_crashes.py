@@ -6,7 +6,6 @@ time is over, exactly once.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -19,9 +18,10 @@ from danubius.publish.core.delay_index import ENDLESS
 from danubius.publish.core.sequencer import Producer
 from danubius.record.encode import encode
 from property.broker_lives import PAUSE_MS, SMALL_LEDGERS, BrokerLives
+from proving import sized
 
 NAME = "/default/later"
-SEEDS = 300 if os.environ.get("DANUBIUS_PROVE") == "1" else 15
+SEEDS = sized(15, 300)
 
 
 class World(BrokerLives):
@@ -121,6 +121,7 @@ STEPS = {
 }
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_each_comes_once_and_none_before_its_time(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import os
 import random
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ from danubius.tier.journal_objects import JournalObjects
 from danubius.tier.memory_objects import MemoryObjects
 from danubius.tier.object_journal import ObjectJournal
 from danubius.tier.object_snapshots import ObjectSnapshots
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from danubius.tier.core.fencing import Answer, Call
     from danubius.tier.core.journal_object import Author, Walk
 
-PROVE: Final = bool(os.environ.get("DANUBIUS_PROVE"))
-SEEDS: Final = 3000 if PROVE else 150
+SEEDS: Final = sized(150, 3000)
 STEPS: Final = 400
 CONFIG: Final = DisklessConfig(group_ms=100, group_bytes=64 * 1024, deadline_ms=300)
 PREFIX: Final = "p/"
@@ -342,7 +341,7 @@ def body_of(number: int) -> bytes:
     return b"%08d" % number + b"x" * (number * 7919 % 3000)
 
 
-@pytest.mark.timeout(3600 if PROVE else 120)
+@pytest.mark.grows
 def test_starts_failures_and_late_puts_lose_and_revive_nothing() -> None:
     overtaken = healed = late_starts = 0
     for seed in range(SEEDS):

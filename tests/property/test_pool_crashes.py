@@ -7,7 +7,6 @@ Whatever happens between, these read as they were written.
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +20,14 @@ from danubius.ledger.pool import LedgerPool
 from danubius.ledger.store import Append
 from danubius.record.ledger_file import LedgerHeader, encode_header
 from danubius.sim.disk import PowerLost, SimFiles
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 DIRECTORY = Path("/data/ledgers")
 TRIES_MAX = 20
-HISTORIES = 1000 if os.environ.get("DANUBIUS_PROVE") == "1" else 25
+HISTORIES = sized(25, 1000)
 """Of each of four tests."""
 
 
@@ -204,6 +204,7 @@ class Model:
         self.check()
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize("block", range(4))
 def test_what_was_synced_reads_as_it_was_written(block: int) -> None:
     for seed in range(block * HISTORIES, (block + 1) * HISTORIES):

@@ -6,7 +6,6 @@ each once, and no others; and what was answered is there.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,14 @@ from danubius.errors import DanubiusError
 from danubius.publish.core.stages import Stage
 from danubius.record.encode import encode
 from property.broker_lives import PAUSE_MS, SMALL_LEDGERS, BrokerLives
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOPICS = ("/default/left", "/default/right")
 JOBS: tuple[str, ...] = ("one", "two")
-SEEDS = 300 if os.environ.get("DANUBIUS_PROVE") == "1" else 20
+SEEDS = sized(20, 300)
 
 
 class Attempt:
@@ -231,6 +231,7 @@ STEPS = {
 }
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_batch_is_published_once_and_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:  # every other world publishes in many records

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import danubius
+from proving import IS_PROOF, sized
 from spark.processes import EXECUTOR, PYTHON_WORKER, descendants, kill
 
 if TYPE_CHECKING:
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from spark.processes import Cluster, Program
 
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-MESSAGES: Final = 1_000_000 if IS_PROOF else 12_000
-ROUNDS: Final = int(os.environ.get("DANUBIUS_ROUNDS", "6" if IS_PROOF else "1"))
+MESSAGES: Final = sized(12_000, 1_000_000)
+ROUNDS: Final = int(os.environ.get("DANUBIUS_ROUNDS", sized("1", "6")))
 """In each one driver, one executor, one Python worker and the broker are killed."""
 HARMS: Final = ("driver", "executor", "worker", "broker")
 BATCH: Final = MESSAGES // (len(HARMS) * ROUNDS * 3)

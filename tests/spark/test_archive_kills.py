@@ -2,7 +2,7 @@
 """`pipelines/archive.toml` with driver, executors and broker killed by -9: the table holds every message once.
 
 On a standalone cluster. A second query of the same pipeline writes to a topic, which must hold every message once too.
-With DANUBIUS_PROVE=1 it is a million messages, for each kind of table, and the topic has a test of its own.
+In `make prove` it is a million messages, for each kind of table, and the topic has a test of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import pytest
 from deltalake import DeltaTable
 
 from danubius.pipeline.iceberg import Place
-from spark.kills import BATCH, HARMS, IS_PROOF, KEYS, MESSAGES, Torment, publish, read_all, report
+from proving import sized
+from spark.kills import BATCH, HARMS, KEYS, MESSAGES, Torment, publish, read_all, report
 from spark.processes import Program, small_copy
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ sql = "SELECT key, upper(CAST(payload AS STRING)) AS payload FROM messages"
 from = "loud"
 topic = "{LOUD}"
 """
-QUERIES: Final = ("table",) if IS_PROOF else ("table", "loud")
+QUERIES: Final = sized(["table", "loud"], ["table"])
 
 
 def _pipeline(folder: Path) -> Path:
@@ -52,7 +53,7 @@ def _pipeline(folder: Path) -> Path:
         ('trigger = "10s"', 'trigger = "fastest"'),
         ("maxOffsetsPerTrigger = 1_000_000", limit),
     )
-    return small_copy(FILE, folder, *changes, more="" if IS_PROOF else LOUD_QUERY)
+    return small_copy(FILE, folder, *changes, more=sized(LOUD_QUERY, ""))
 
 
 def _committed(checkpoint: Path) -> int:
@@ -78,8 +79,8 @@ def _rows(request: pytest.FixtureRequest, kind: str, table: Path) -> Any:
     )
 
 
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"] if IS_PROOF else ["delta"])
+@pytest.mark.grows
+@pytest.mark.parametrize("kind", sized(["delta"], ["delta", "iceberg", "parquet"]))
 def test_the_table_holds_every_message_once(
     start_broker: StartBroker,
     cluster: Cluster,

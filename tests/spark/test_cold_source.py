@@ -1,16 +1,13 @@
 """A topic moved to cold storage whole, its files gone, and read back exactly: by consumer, by reader, by Spark.
 
-In files by default. With DANUBIUS_PROVE=1 it is a million messages, in every kind of store there is a server for (Azure
-with `make test-azure`), and it prints what it saw:
-
-    DANUBIUS_PROVE=1 .venv/bin/python -m pytest -q -s -m 'spark and not azure' tests/spark/test_cold_source.py
+In files by default. In `make prove` it is a million messages, in every kind of store there is a server for (Azure with
+`make test-azure`), and it prints what it saw.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -31,6 +28,7 @@ from object_servers import (
     s3_by_moto,
     s3_by_seaweedfs,
 )
+from proving import IS_PROOF, sized
 from spark.topics import read, stream
 
 if TYPE_CHECKING:
@@ -42,8 +40,7 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-IS_PROOF: Final = os.environ.get("DANUBIUS_PROVE") == "1"
-MESSAGES: Final = 1_000_000 if IS_PROOF else 20_000
+MESSAGES: Final = sized(20_000, 1_000_000)
 GROUP: Final = 5_000
 WAIT_S: Final = 600.0
 FILLING: Final = "x" * 80
@@ -117,7 +114,7 @@ STORES: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[Place
     "redis": _server(redis_server),
     "redis-storage-server": _redis_served,
 }
-CHOSEN: Final = list(STORES) if IS_PROOF else ["fs"]
+CHOSEN: Final = sized(["fs"], list(STORES))
 AZURE: Final = pytest.param(_server(azure_by_azurite), marks=pytest.mark.azure, id="azure-azurite")
 
 
@@ -253,7 +250,7 @@ def check_stream(spark: SparkSession, run: Run, given: dict[str, str]) -> None:
     run.say("Spark, a stream with availableNow, from objects")
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.grows
 @pytest.mark.parametrize(
     "store", [*(pytest.param(STORES[name], id=name) for name in CHOSEN), AZURE]
 )
@@ -261,7 +258,7 @@ def test_a_topic_is_read_back_exactly_from_cold_storage(
     spark: SparkSession, start_broker: StartBroker, store: Any, tmp_path: Path, topic: str
 ) -> None:
     with store(tmp_path / "cold") as place:
-        broker = start_broker(*place.broker, *SMALL, *(SIZES if IS_PROOF else ()))
+        broker = start_broker(*place.broker, *SMALL, *sized((), SIZES))
         run = Run(broker, topic)
         asyncio.run(run.publish())
         run.say(f"{MESSAGES} messages published")

@@ -1,6 +1,6 @@
 """Topic to topic through Spark, with driver, executors and broker killed by -9: every input is there once.
 
-A proof for DANUBIUS_PROVE=1, over a million messages on a standalone cluster; test_archive_kills.py has the small one.
+Over a million messages on a standalone cluster; test_archive_kills.py has the small one.
 The driver is this file run as a program.
 """
 
@@ -21,7 +21,6 @@ import danubius
 from spark.kills import (
     BATCH,
     HARMS,
-    IS_PROOF,
     KEYS,
     MESSAGES,
     Torment,
@@ -68,8 +67,7 @@ async def create(url: str) -> None:
         await client.create_topic(TARGET, partitions=PARTITIONS)
 
 
-@pytest.mark.skipif(not IS_PROOF, reason="takes minutes: DANUBIUS_PROVE=1 runs it")
-@pytest.mark.timeout(7200)
+@pytest.mark.prove
 def test_every_input_is_there_once(
     start_broker: StartBroker, cluster: Cluster, tmp_path: Path
 ) -> None:

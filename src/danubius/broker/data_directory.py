@@ -1,6 +1,6 @@
 """The data directory: who may use it, which format it has, and how often it was taken up.
 
-danubius.json    format version, broker id, epoch (rises with every start)
+danubius.json    format version, broker id, epoch (rises with every start), under a checksum
 lock             held by the running broker
 journal/         see docs/internals/journal.md
 snapshots/       the broker's state, the last two
@@ -16,6 +16,7 @@ import msgspec
 
 from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, StorageFull
 from danubius.model.ids import Epoch
+from danubius.record.checksum import crc32c
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,8 @@ TIERED_VERSION: Final = 5
 only 4 would take them for lost."""
 _FILE_BYTES: Final = 512
 """danubius.json is padded with spaces to one sector, which a disk writes whole or not at all."""
+_CHECKSUM: Final = b',"checksum":"'
+"""The last field: crc32c of all bytes before it. Files of earlier versions have none."""
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,6 +50,12 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     store_id: str = ""
     """Under which its objects are kept; empty: it was never used with an object store."""
+
+
+class _Checked(msgspec.Struct):
+    """The part of the file that says whether the rest is as it was written."""
+
+    checksum: str = ""
 
 
 class DataDirectory:
@@ -103,7 +112,7 @@ class DataDirectory:
 
 
 def _write_identity(file: Path, files: Files, identity: Identity) -> None:
-    data = msgspec.json.encode(identity).ljust(_FILE_BYTES)
+    data = encode_identity(identity)
     try:
         files.write_atomic(file, data)
     except StorageFull:
@@ -118,6 +127,34 @@ def _write_identity(file: Path, files: Files, identity: Identity) -> None:
             target.close()
 
 
+def encode_identity(identity: Identity) -> bytes:
+    """What `danubius.json` holds."""
+    fields = msgspec.json.encode(identity)[:-1]
+    return (fields + _CHECKSUM + b'%08x"}' % crc32c(fields)).ljust(_FILE_BYTES)
+
+
+def _decode_identity(data: bytes, file: Path) -> Identity:
+    try:
+        known = msgspec.json.decode(data, type=Identity)
+        checksum = msgspec.json.decode(data, type=_Checked).checksum
+    except msgspec.MsgspecError as error:
+        raise DataDirectoryDamaged(
+            f"{file} is damaged ({error}): restore this one file from a copy, however old"
+        ) from error
+    if known.format > TIERED_VERSION:
+        raise DataDirectoryTooNew(
+            f"{file.parent} has format {known.format}, this version of Danubius reads up to {TIERED_VERSION}; "
+            "start a newer version on it, or choose another --data-dir"
+        )
+    fields = data[: max(0, data.rfind(_CHECKSUM))]
+    if checksum and checksum != f"{crc32c(fields):08x}":
+        raise DataDirectoryDamaged(
+            f"{file} fails its checksum, so what it says is not what a broker wrote: restore this one file from a "
+            "copy, however old"
+        )
+    return known
+
+
 def _next_identity(path: Path, files: Files, new_broker_id: str) -> Identity:
     file = path / "danubius.json"
     if not files.exists(file):
@@ -127,14 +164,6 @@ def _next_identity(path: Path, files: Files, new_broker_id: str) -> Identity:
                 "or choose another --data-dir"
             )
         return Identity(FORMAT_VERSION, new_broker_id, 1)
-    try:
-        known = msgspec.json.decode(files.read_bytes(file), type=Identity)
-    except msgspec.MsgspecError as error:
-        raise DataDirectoryDamaged(f"{file} is damaged: {error}") from error
-    if known.format > TIERED_VERSION:
-        raise DataDirectoryTooNew(
-            f"{path} has format {known.format}, this version of Danubius reads up to {TIERED_VERSION}; "
-            "start a newer version on it, or choose another --data-dir"
-        )
+    known = _decode_identity(files.read_bytes(file), file)
     version = max(known.format, FORMAT_VERSION)
     return Identity(version, known.broker_id, known.epoch + 1, known.store_id)

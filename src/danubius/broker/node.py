@@ -56,6 +56,7 @@ class Node:
         self.rates.start()
         self.retention.start()
         self.staging.start()
+        self.transactions.start()
 
     def start_offloading(self, checkpoints: Checkpoints) -> None:
         """There are checkpoints now, which say which ledgers nothing can change any more."""

@@ -124,6 +124,10 @@ class Transactions:
         self.committed = 0
         self.aborted = 0
 
+    def start(self) -> None:
+        """The state is recovered: no number that it knows is given again."""
+        self._ids.pass_over(self._committed.last)
+
     def __len__(self) -> int:
         """How many are open or committing."""
         return len(self._open)
@@ -231,12 +235,13 @@ class Transactions:
 
     def commit(self, owner: Owner, transaction_id: int, on_done: OnDone) -> None:
         """Make it all durable and visible; answered then. Raises if nothing of it can be any more."""
-        if transaction_id in self._committed:
-            on_done(None)
-            return
         one = self._open.get(transaction_id)
         if one is None:
-            raise self._gone(transaction_id)
+            # Only now: whatever is remembered of a number, one that is open has not been stored.
+            if transaction_id not in self._committed:
+                raise self._gone(transaction_id)
+            on_done(None)
+            return
         if one.core.state is TransactionState.OPEN:
             if one.owner is not owner:
                 # The answer must stay true, whatever the other connection still asks for.

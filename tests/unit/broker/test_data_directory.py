@@ -33,11 +33,31 @@ def start(files: SimFiles) -> int:
 def test_every_start_has_a_higher_epoch_and_the_same_broker_id() -> None:
     files = SimFiles()
     assert [start(files) for _ in range(12)] == list(range(1, 13))
-    assert json.loads(files.read_bytes(FILE)) == {
-        "format": FORMAT_VERSION,
-        "broker_id": "broker-1",
-        "epoch": 12,
-    }
+    assert stored(files) == {"format": FORMAT_VERSION, "broker_id": "broker-1", "epoch": 12}
+
+
+def stored(files: SimFiles) -> dict[str, object]:
+    """What the file says, beside its checksum."""
+    fields = json.loads(files.read_bytes(FILE))
+    assert len(fields.pop("checksum")) == 8
+    return fields
+
+
+def test_a_changed_epoch_fails_the_checksum() -> None:
+    files = SimFiles()
+    start(files)
+    files.write_atomic(FILE, files.read_bytes(FILE).replace(b'"epoch":1', b'"epoch":0'))
+    before = files.read_bytes(FILE)
+    with pytest.raises(DataDirectoryDamaged, match="checksum"):
+        start(files)
+    assert files.read_bytes(FILE) == before
+
+
+def test_a_file_without_a_checksum_is_of_an_earlier_version_and_is_read() -> None:
+    files = SimFiles()
+    write_identity(files, FORMAT_VERSION)
+    assert start(files) == 8
+    assert stored(files)["epoch"] == 8
 
 
 def write_identity(files: SimFiles, version: int) -> None:
@@ -132,7 +152,7 @@ def test_use_with_an_object_store_keeps_one_store_id_and_raises_the_format() -> 
     directory = DataDirectory.open(PATH, files, "broker-1")
     assert directory.use_tier("third") == "first"
     directory.release()
-    assert json.loads(files.read_bytes(FILE)) == {
+    assert stored(files) == {
         "format": TIERED_VERSION,
         "broker_id": "broker-1",
         "epoch": 4,

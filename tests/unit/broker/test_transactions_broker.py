@@ -157,6 +157,27 @@ async def test_a_commit_may_be_repeated_by_anybody(worker: Worker) -> None:
     assert_refused(other.call(AbortTransaction(number)), InvalidArgument, "is committed")
 
 
+async def test_an_open_transaction_is_never_already_committed(worker: Worker) -> None:
+    """Whatever is remembered of its number: its messages are stored before anybody hears of a commit."""
+    number = worker.begin()
+    worker.stage(number, 3)
+    worker.bench.broker.committed_transactions.add(number, number + 1)
+    assert worker.commit(number) == Done()
+    assert end_of(worker.bench) == 3
+
+
+async def test_numbers_of_committed_transactions_are_not_given_again(worker: Worker) -> None:
+    """As after an epoch that went back."""
+    first = worker.begin()
+    worker.bench.broker.committed_transactions.add(first, first + 1000)
+    worker.transactions.start()
+    number = worker.begin()
+    assert number == first + 1000
+    worker.stage(number, 3)
+    assert worker.commit(number) == Done()
+    assert end_of(worker.bench) == 3
+
+
 async def test_a_commit_from_another_connection_aborts_one_that_is_open(worker: Worker) -> None:
     number = worker.begin()
     worker.stage(number)

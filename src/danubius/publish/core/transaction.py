@@ -142,6 +142,12 @@ class TransactionIds:
         self._next += 1
         return number
 
+    def pass_over(self, transaction_id: int) -> None:
+        """This number was given before; one of an earlier epoch, as it must be, changes nothing."""
+        epoch, count = transaction_id >> _EPOCH_SHIFT, transaction_id & _COUNT_MAX
+        if epoch == self._epoch:
+            self._next = max(self._next, count + 1)
+
     def was_given(self, transaction_id: int) -> bool:
         """Whether this number may have been given, by this epoch or one before."""
         epoch, count = transaction_id >> _EPOCH_SHIFT, transaction_id & _COUNT_MAX
@@ -167,6 +173,11 @@ class CommittedIds:
         if excess > 0:
             kept_from = next(itertools.islice(self._ranges, excess, None))[0]
             self._ranges.remove(0, kept_from)
+
+    @property
+    def last(self) -> int:
+        """The highest number; 0: there is none."""
+        return max((end - 1 for _, end in self._ranges), default=0)
 
     def __contains__(self, transaction_id: int) -> bool:
         return transaction_id in self._ranges

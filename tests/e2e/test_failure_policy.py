@@ -49,7 +49,8 @@ async def test_poison_ends_in_the_dead_letter_topic_and_comes_back(
                 "x-original-producer-id": letter.attributes["x-original-producer-id"],
                 "x-delivery-attempt": "3",
                 "x-failure-reason": "it is bad",
-                "x-poison-policy": "dead-letter",
+                "x-original-broker-addr": broker.url,
+                "x-poison-policy": "dead_letter",
             }
             assert (await client.describe_topic(topic)).subscriptions[0].backlog == 0
             lines = await client.admin.list_dead_letters(topic, SUBSCRIPTION)

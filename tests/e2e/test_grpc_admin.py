@@ -146,6 +146,7 @@ async def test_a_namespace_comes_and_goes(admin: Calls, space: str) -> None:
 
 async def test_a_namespace_with_topics_stays(admin: Calls, space: str) -> None:
     name = f"/{space}/t"
+    await admin("NamespaceAdmin/CreateNamespace", name=space)
     await admin("TopicAdmin/CreateTopic", name=name)
     refused = await admin.refusal("NamespaceAdmin/DeleteNamespace", name=space)
     assert refused.code() is Code.FAILED_PRECONDITION
@@ -173,6 +174,7 @@ async def test_policies_of_a_namespace_are_what_holds(
 async def test_topics_are_listed_each_once_with_how_they_deliver(
     broker: BrokerProcess, admin: Calls, space: str
 ) -> None:
+    await admin("NamespaceAdmin/CreateNamespace", name=space)
     await admin("TopicAdmin/CreateTopic", name=f"/{space}/foo", dispatch_strategy=RELIABLE)
     await admin("TopicAdmin/CreateTopic", name=f"/{space}/foobar")
     await admin(
@@ -206,6 +208,7 @@ async def test_topics_are_listed_each_once_with_how_they_deliver(
 
 
 async def test_more_topics_than_a_page_are_all_listed(admin: Calls, space: str) -> None:
+    await admin("NamespaceAdmin/CreateNamespace", name=space)
     await admin("TopicAdmin/CreatePartitionedTopic", base_name=f"/{space}/many", partitions=250)
     listed = await admin("NamespaceAdmin/GetNamespaceTopics", name=space)
     assert sorted(listed.topics) == sorted(f"/{space}/many-part-{one}" for one in range(250))
@@ -213,6 +216,7 @@ async def test_more_topics_than_a_page_are_all_listed(admin: Calls, space: str) 
 
 async def test_a_partitioned_topic_is_deleted_as_a_whole(admin: Calls, space: str) -> None:
     base = f"/{space}/p"
+    await admin("NamespaceAdmin/CreateNamespace", name=space)
     await admin("TopicAdmin/CreatePartitionedTopic", base_name=base, partitions=3)
     one = f"{base}-part-1"
     assert (await admin("TopicAdmin/DescribeTopic", name=one)).name == one

@@ -30,7 +30,7 @@ def broker(grpc_broker: BrokerProcess) -> BrokerProcess:
 
 async def test_ten_thousand_producers_that_vanish_cost_little(start_broker: StartBroker) -> None:
     broker = start_broker(grpc=True)
-    topics = [f"/crowd/t{number}" for number in range(10)]
+    topics = [f"/default/crowd-{number}" for number in range(10)]
 
     async def crowd(at: int) -> None:
         """They say that they are there, some send something, and their connection is gone."""

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from danubius.edge.grpc.messages import danube, danube_schema
+from danubius.edge.grpc.messages import danube
 from e2e.broker_process import BrokerProcess, environment, run_command
 from e2e.danube_process import PYTHON
 from e2e.raw_grpc import RawGrpc, Refusal, raw_grpc
@@ -67,7 +67,6 @@ def test_a_topic_that_does_not_exist_is_not_found(raw: RawGrpc, topic: str) -> N
     msg_id = danube.MsgID(topic_name=topic)
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("Discovery", "TopicLookup", {"topic": topic}),
-        ("Discovery", "TopicPartitions", {"topic": topic}),
         ("ProducerService", "SendMessage", {"msg_id": msg_id, "producer_name": "p"}),
         ("ConsumerService", "Subscribe",
          {"topic_name": topic, "consumer_name": "c", "subscription": "s"}),
@@ -156,16 +155,6 @@ def test_a_publish_time_that_cannot_be_is_refused(raw: RawGrpc, topic: str) -> N
     with pytest.raises(Refusal, match="publish_time") as refused:
         raw.send(topic, b"x", publish_time=2**63)
     assert refused.value.code is _Code.INVALID_ARGUMENT
-
-
-def test_the_schema_registry_says_that_it_is_not_there(raw: RawGrpc) -> None:
-    for method in danube_schema.service("SchemaRegistry").methods:
-        if method.name == "ListSubjects":
-            continue
-        with pytest.raises(Refusal, match="schema registry") as refused:
-            raw.call("SchemaRegistry", method.name, package=danube_schema)
-        assert refused.value.code is _Code.FAILED_PRECONDITION
-    assert not raw.call("SchemaRegistry", "ListSubjects", package=danube_schema).subjects
 
 
 def test_no_segments_are_in_an_object_store(raw: RawGrpc, topic: str) -> None:

@@ -98,9 +98,11 @@ async def test_03_fifteen_hundred_changes_are_there_after_a_restart(
             )
             await admin("TopicAdmin/SetSubscriptionFailurePolicy", failure_policy=policy, **of)
 
-    async with calling(broker.admin_port) as admin, asyncio.TaskGroup() as tasks:
-        for at in range(20):
-            tasks.create_task(work(admin, names[at::20]))
+    async with calling(broker.admin_port) as admin:
+        await admin("NamespaceAdmin/CreateNamespace", name="many")
+        async with asyncio.TaskGroup() as tasks:
+            for at in range(20):
+                tasks.create_task(work(admin, names[at::20]))
     await restart(broker)
     async with calling(broker.admin_port) as admin:
         listed = await admin("NamespaceAdmin/GetNamespaceTopics", name="many")
@@ -336,6 +338,8 @@ async def test_15_policies_hold_at_once(broker: BrokerProcess, topic: str) -> No
 
 async def test_16_names_that_begin_alike_are_told_apart(broker: BrokerProcess) -> None:
     async with calling(broker.grpc_port) as calls, calling(broker.admin_port) as admin:
+        for space in ("alike", "alike2"):
+            await admin("NamespaceAdmin/CreateNamespace", name=space)
         for name in ("foo", "foobar", "foo-bar"):
             await admin("TopicAdmin/CreateTopic", name=f"/alike/{name}", dispatch_strategy=RELIABLE)
         await admin("TopicAdmin/CreatePartitionedTopic", base_name="/alike/fo", partitions=2)

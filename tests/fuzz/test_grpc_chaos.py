@@ -164,6 +164,7 @@ async def test_requests_that_race_each_other_are_answered_with_sense(
             done.append(worker.done)
 
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
+        await client.admin.create_namespace("chaos")
         await producer.send_many(numbered(100))
         async with bystander(broker.url, "/honest/other") as other, asyncio.TaskGroup() as tasks:
             for number in range(WORKERS):

@@ -153,6 +153,7 @@ async def test_senseless_requests_are_refused_with_sense(start_broker: StartBrok
     broker = start_broker(grpc=True)
     topic = "/honest/t"
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
+        await client.admin.create_namespace("fuzz")
         await producer.send_many(numbered(100))
     dice = random.Random(SEED)
     mutator = Mutator(dice)

@@ -153,6 +153,7 @@ class Standalone:
             self._broker_config, self._clock, loop, self._journal, self._ledgers, self._home.epoch
         )
         self._node = Node(self.broker, tier)
+        self._node.about.broker_id = self._home.broker_id
         if self._configured is not None:
             self._node.about.settings = self.reload = Reload(self.broker, self._configured)
         self._ledgers.on_relieved = self.broker.pressure.relieve
@@ -226,7 +227,6 @@ class Standalone:
 
     def _introduce(self) -> None:
         about = self._node.about
-        about.broker_id = self._home.broker_id
         about.version = VERSION
         about.url = self.edge.advertised_url
         about.started_ms = self._clock.wall_us() // 1000

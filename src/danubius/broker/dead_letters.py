@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from danubius.ack.core.failure import Condemned
     from danubius.ack.core.ranges import Range, Segment
+    from danubius.broker.about import About
     from danubius.broker.atomic import Atomic
     from danubius.broker.broker import Broker
     from danubius.broker.letters import Letter
@@ -79,9 +80,10 @@ def dead_letter_name(broker: Broker, topic: Topic, subscription: str, named: str
 class DeadLetters:
     """Moves what subscriptions condemned, on the loop."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
+    def __init__(self, broker: Broker, atomic: Atomic, about: About) -> None:
         self._broker = broker
         self._atomic = atomic
+        self._about = about
         self._moves: dict[Subscription, _Move] = {}
         self.sweeping: set[Subscription] = set()
         """Hidden subscriptions whose letters are just being sent back or purged."""
@@ -106,7 +108,7 @@ class DeadLetters:
     def take(self, topic: Topic, subscription: Subscription) -> None:
         """Messages of this subscription were condemned."""
         if subscription not in self._moves:
-            move = _Move(self._broker, self._atomic, topic, subscription, self._ended)
+            move = _Move(self._broker, self._atomic, self._about, topic, subscription, self._ended)
             self._moves[subscription] = move
             # Not in the pump's turn that brought it.
             self._broker.loop.call_soon(move.go)
@@ -122,12 +124,14 @@ class _Move:
         self,
         broker: Broker,
         atomic: Atomic,
+        about: About,
         topic: Topic,
         subscription: Subscription,
         on_ended: Callable[[Subscription], None],
     ) -> None:
         self._broker = broker
         self._atomic = atomic
+        self._about = about
         self._topic = topic
         self._subscription = subscription
         self._on_ended = on_ended
@@ -266,7 +270,7 @@ class _Move:
     def _addressed(
         self, letters: list[Letter], condemned: list[Segment[Condemned]]
     ) -> list[Letter]:
-        subscription = self._subscription
+        subscription, address = self._subscription, self._about.address
         verdicts = iter(condemned)
         verdict = next(verdicts)
         buried: list[Letter] = []
@@ -276,7 +280,7 @@ class _Move:
             attempts, reason = verdict.value
             reason = reason or f"it failed {attempts} times"
             buried.append(
-                bury(letter, self._topic.name, subscription.name, attempts, reason, "dead-letter")
+                bury(letter, self._topic.name, subscription.name, address, attempts, reason)
             )
         return buried
 

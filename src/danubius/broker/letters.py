@@ -24,9 +24,12 @@ ORIGINAL_TOPIC: Final = "x-original-topic"
 ORIGINAL_OFFSET: Final = "x-original-topic-offset"
 ORIGINAL_SUBSCRIPTION: Final = "x-original-subscription"
 ORIGINAL_PRODUCER: Final = "x-original-producer-id"
+ORIGINAL_BROKER: Final = "x-original-broker-addr"
 ATTEMPTS: Final = "x-delivery-attempt"
 REASON: Final = "x-failure-reason"
 POLICY: Final = "x-poison-policy"
+DEAD_LETTER: Final = "dead_letter"
+"""The policy by the name that Danube's clients compare with; ours is spelled with a hyphen."""
 CHUNK_ID: Final = "x-chunk-id"
 REDRIVEN: Final = "x-redriven"
 """How often the message was sent back; it stays with it."""
@@ -37,6 +40,7 @@ _OURS: Final = frozenset(
         ORIGINAL_OFFSET,
         ORIGINAL_SUBSCRIPTION,
         ORIGINAL_PRODUCER,
+        ORIGINAL_BROKER,
         ATTEMPTS,
         REASON,
         POLICY,
@@ -110,17 +114,18 @@ def take_some(letters: Iterable[Letter], count_max: int = LETTERS_MAX) -> list[L
 
 
 def bury(
-    letter: Letter, topic: str, subscription: str, attempts: int, reason: str, policy: str
+    letter: Letter, topic: str, subscription: str, broker: str, attempts: int, reason: str
 ) -> Letter:
-    """A message as it lies in the dead-letter topic."""
+    """A message as it lies in the dead-letter topic; `broker` is the address of the one that delivered it."""
     attributes = letter.attributes | {
         ORIGINAL_TOPIC: topic,
         ORIGINAL_OFFSET: str(letter.offset),
         ORIGINAL_SUBSCRIPTION: subscription,
         ORIGINAL_PRODUCER: str(letter.producer_id),
+        ORIGINAL_BROKER: broker,
         ATTEMPTS: str(attempts),
         REASON: reason,
-        POLICY: policy,
+        POLICY: DEAD_LETTER,
     }
     return letter._replace(attributes=attributes)
 

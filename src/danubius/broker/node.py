@@ -32,7 +32,7 @@ class Node:
         self.broker = broker
         self.about = About()
         self.atomic = Atomic(broker)
-        self.dead_letters = DeadLetters(broker, self.atomic)
+        self.dead_letters = DeadLetters(broker, self.atomic, self.about)
         self.delays = Delays(broker, self.atomic)
         self.retention = TopicRetention(broker, self.atomic)
         self.offloading = None if tier is None else Offloading(broker, tier)

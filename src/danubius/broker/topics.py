@@ -221,7 +221,7 @@ def _check_whole(broker: Broker, name: TopicName, deed: str) -> None:
     known = whole_of(broker, name)
     if known is not None:
         raise InvalidArgument(
-            f"topic {name} is a partition of {known.name}: {deed} {known.name} as a whole"
+            f"Cannot {deed} individual partition {name}: {deed} {known.name} as a whole"
         )
 
 

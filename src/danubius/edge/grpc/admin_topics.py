@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from danubius.broker.failing import check_failure
+from danubius.broker.namespaces import find_namespace
 from danubius.edge.grpc.admin_asking import bounded
 from danubius.edge.grpc.admin_brokers import ALONE
 from danubius.edge.grpc.admin_policies import (
@@ -24,10 +25,12 @@ from danubius.edge.grpc.admin_policies import (
 )
 from danubius.edge.grpc.messages import danube_admin
 from danubius.edge.grpc.names import inner_name
+from danubius.edge.grpc.schemas import refuse_subject
 from danubius.edge.grpc.servicer import Servicer
 from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import InvalidArgument, SubscriptionNotFound
 from danubius.model import admin
+from danubius.model.ids import namespace_of, parse_topic_name
 from danubius.model.policy import PARTITIONS_MAX
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
     from danubius.model.admin_replies import SubscriptionDescribed
     from danubius.model.policy import FailurePolicy
 
-SHOWN: Final = 100
-"""Characters of a name from outside in a sentence of ours."""
+_PAYLOAD_TYPES: Final = frozenset({"Bytes", "String"})
+"""What Danube's HTTP gateway puts in the place of a subject when nobody asked for a schema."""
 
 
 class NamespaceAdmin:
@@ -143,12 +146,9 @@ class TopicAdmin:
 
     async def _create(self, request: Any, name: str, partitions: int) -> None:
         spec = TopicSpec(dispatch=dispatch_of(request.dispatch_strategy))
-        if request.schema_subject:
-            raise Refused(
-                Code.FAILED_PRECONDITION,
-                f"this broker has no schema registry, so no topic can have the subject "
-                f"{request.schema_subject[:SHOWN]!r}; create it without one",
-            )
+        if request.schema_subject not in _PAYLOAD_TYPES:
+            refuse_subject(request.schema_subject)
+        find_namespace(self._office.node.broker, namespace_of(parse_topic_name(name)))
         await self._office.ask(admin.CreateTopic(name, spec, partitions))
 
     async def delete(self, request: Any, context: Context) -> Any:

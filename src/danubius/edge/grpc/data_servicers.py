@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from danubius.broker.namespaces import find_namespace
 from danubius.edge.grpc.bounds import CLIENT_MESSAGE_BYTES_MAX, ENVELOPE_BYTES_MAX, TIME_MS_MAX
 from danubius.edge.grpc.consumer_book import Known
-from danubius.edge.grpc.messages import danube, danube_schema
+from danubius.edge.grpc.messages import danube
 from danubius.edge.grpc.names import inner_name, number_of
 from danubius.edge.grpc.partitioning import Partitioning
 from danubius.edge.grpc.producing import Draft, Producers
+from danubius.edge.grpc.schemas import refuse_subject
 from danubius.edge.grpc.servicer import Servicer
 from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import InvalidArgument, MessageTooLarge, TopicExists, TopicNotFound
-from danubius.model.ids import TopicName, parse_topic_name
+from danubius.model.ids import TopicName, namespace_of, parse_topic_name
 from danubius.model.limits import DELAY_MAX_MS
 from danubius.model.partitions import partition_names
 from danubius.model.subscription import SubscriptionType
@@ -38,7 +40,6 @@ _TYPES: Final = {
     2: SubscriptionType.FAILOVER,
     3: SubscriptionType.KEY_SHARED,
 }
-NO_REGISTRY: Final = "this broker has no schema registry; send without a schema"
 
 
 def _known_value(values: dict[int, Any], number: int, what: str) -> Any:
@@ -70,12 +71,10 @@ class ProducerEdge:
         name = inner_name("producer", request.producer_name)
         dispatch = _known_value(_DISPATCHES, request.dispatch_strategy, "dispatch_strategy")
         access = _known_value(_ACCESSES, request.producer_access_mode, "producer_access_mode")
-        if request.HasField("schema_ref") and request.schema_ref.subject:
-            subject = request.schema_ref.subject
-            raise Refused(
-                Code.FAILED_PRECONDITION,
-                f"schema subject {subject!r} is not registered: {NO_REGISTRY}",
-            )
+        if request.HasField("schema_ref"):
+            refuse_subject(request.schema_ref.subject)
+        if self._broker.topic_or_none(topic) is None:
+            find_namespace(self._broker, namespace_of(topic))  # only operators make one
         await self._partitioning.provide(topic, dispatch)
         self._check_dispatch(topic, dispatch)
         producer = await self._producers.open(topic, name, dispatch, access)
@@ -212,7 +211,7 @@ class DiscoveryEdge:
         ]
 
     def _look_up(self, request: Any, call: QuickCall) -> Any:
-        self._names(request.topic)
+        self._check_topic(request.topic)
         found = self._addresses.for_peer(call.peer())
         return danube.TopicLookupResponse(
             request_id=request.request_id,
@@ -224,18 +223,21 @@ class DiscoveryEdge:
 
     def _partitions(self, request: Any, call: QuickCall) -> Any:
         del call
-        names = self._names(request.topic)
+        # Of a topic that is not there, none: Java's producer asks before it creates its topic.
+        names = self._names(parse_topic_name(request.topic))
         return danube.TopicPartitionsResponse(request_id=request.request_id, partitions=names)
 
-    def _names(self, text: str) -> list[TopicName]:
-        """The topic itself, or its partitions; TopicNotFound if there is none of this name."""
-        name = parse_topic_name(text)
+    def _names(self, name: TopicName) -> list[TopicName]:
+        """The topic itself, or its partitions; nothing if there is none of this name."""
         known = self._broker.partitioned.get(name)
         if known is not None:
             return partition_names(name, known.partitions)
-        if self._broker.topic_or_none(name) is None:
+        return [] if self._broker.topic_or_none(name) is None else [name]
+
+    def _check_topic(self, text: str) -> None:
+        name = parse_topic_name(text)
+        if not self._names(name):
             raise TopicNotFound(f"topic {name} does not exist; a producer creates it")
-        return [name]
 
     def _check(self, request: Any, call: QuickCall) -> Any:
         del call
@@ -251,16 +253,5 @@ class DiscoveryEdge:
     def _segments(self, request: Any, call: QuickCall) -> Any:
         """None of a topic's messages are in an object store: they are on this broker's disk."""
         del call
-        self._names(request.topic)
+        self._check_topic(request.topic)
         return danube.ListSegmentDescriptorsResponse()
-
-
-def schema_servicer() -> Servicer:
-    """danube_schema.SchemaRegistry, of which there is none yet."""
-
-    async def list_subjects(request: Any, context: Context) -> Any:
-        del request, context
-        return danube_schema.ListSubjectsResponse()
-
-    methods = {"ListSubjects": list_subjects}
-    return Servicer(danube_schema.service("SchemaRegistry"), methods, refusal=NO_REGISTRY)

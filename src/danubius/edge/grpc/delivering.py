@@ -73,6 +73,8 @@ class Packer:
         attributes = batch.attributes() if batch.has_attributes else None
         name = self._producer_name(header.producer_id)
         number = number_of(self._topic.name, name) if name else 0
+        # Danube numbers no messages that nothing acknowledges.
+        is_numbered = self._topic.is_reliable
         packed: list[Outgoing] = []
         for index in range(cut.start, cut.stop):
             payload, offset = payloads[index], offsets[index]
@@ -84,7 +86,7 @@ class Packer:
                     producer_id=number,
                     topic_name=self._topic.name,
                     broker_addr=self._broker_url,
-                    topic_offset=offset,
+                    topic_offset=offset if is_numbered else 0,
                 ),
                 payload=payload,
                 publish_time=max(0, times[index]) // 1000,

@@ -17,10 +17,10 @@ from danubius.edge.grpc.data_servicers import (
     ConsumerEdge,
     DiscoveryEdge,
     ProducerEdge,
-    schema_servicer,
 )
 from danubius.edge.grpc.frames import Open
 from danubius.edge.grpc.producing import Producers
+from danubius.edge.grpc.schemas import SchemaEdge
 from danubius.edge.grpc.switchboard import Switchboard
 
 if TYPE_CHECKING:
@@ -75,16 +75,18 @@ class GrpcEdge:
         asked = Open(options.host, options.port, options.admin_port)
         self.port, self.admin_port = msgspec.structs.astuple(await self._front.bind(asked))
         addresses = Addresses(options.host, self.port, options.advertised_host, options.connect_url)
+        self._node.about.grpc_url = addresses.url
         producers = self._producers = Producers(self._node)
         consumers = self._consumers = Consumers(self._node, self._book, addresses.url)
+        schemas = SchemaEdge(self._node).servicer()
         self._board = Switchboard(
             [
                 ProducerEdge(self._node, producers).servicer(),
                 ConsumerEdge(consumers).servicer(),
                 *DiscoveryEdge(self._node, addresses, producers, consumers).servicers(),
-                schema_servicer(),
+                schemas,
             ],
-            [*admin, schema_servicer()],
+            [*admin, schemas],
         )
         self._front.serve(self._board)
 

@@ -100,6 +100,25 @@ def test_names_say_something() -> None:
     assert _names(banned + folders) == []
 
 
+def test_commands_print_through_one_door() -> None:
+    # Whatever others wrote would reach a terminal raw, which obeys it: `cli/output.py` writes control characters out.
+    raw = re.compile(
+        r"click\.(?:echo|secho|style)\(|sys\.std(?:out|err)\.write\(|(?<![\w.])print\("
+    )
+    allowed = {
+        "output.py",
+        "side.py",
+    }  # a worker of the benchmark talks to its parent in lines of its own
+    found = [
+        path
+        for path in _python("src/danubius/cli")
+        if path.name not in allowed
+        and path != _ROOT / "src/danubius/cli/__init__.py"  # says that click is not there
+        and raw.search(path.read_text())
+    ]
+    assert _names(found) == []
+
+
 def test_examples_fit_on_a_screen() -> None:
     # Those in folders of their own are plug-ins, whole ones.
     short = [path for path in _python("examples") if path.parent == _ROOT / "examples"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
+from danubius.redaction import redact
+
 
 class Retry(enum.IntEnum):
     """What a caller should do about an error."""
@@ -30,6 +32,7 @@ class DanubiusError(Exception):
     retry: ClassVar[Retry] = Retry.NEVER
 
     def __init__(self, message: str) -> None:
+        message = redact(message)  # most errors quote what they were given, addresses among it
         super().__init__(message)
         self.message = message
 

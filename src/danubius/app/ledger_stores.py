@@ -7,7 +7,6 @@ directory without that file keeps its ledgers itself.
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -15,6 +14,8 @@ import msgspec
 
 from danubius.errors import DataDirectoryDamaged, InvalidArgument
 from danubius.ledger.local import LocalLedgerStore
+from danubius.model.setting_marks import Address, Options
+from danubius.redaction import redact_address
 from danubius.storage_service.claimed_ledgers import ClaimedLedgerStore
 from danubius.storage_service.claims import Claim
 from danubius.tier.connect import open_objects
@@ -38,9 +39,9 @@ class LedgerStoreSettings(msgspec.Struct, frozen=True):
 
     kind: Kind = "local"
     """local: in the data directory; remote: on a storage server; object: in an object store."""
-    url: str = ""
+    url: Address = ""
     """Of the store, if it is not local: grpc://host:port, or s3://bucket/prefix and the like."""
-    options: dict[str, str] = {}
+    options: Options = {}
     """Options of an object store, such as endpoint and region; secrets are better given by the environment."""
     deadline_ms: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 15_000
     """One call of the store takes no longer; then it counts as failed and is tried again."""
@@ -77,7 +78,9 @@ def open_ledger_store(
         _compare(record, settings, directory.path)
     elif record is not None or settings.kind != "local":
         # Nothing was stored yet: a start that found no store may be followed by one with another.
-        record = _Record(settings.kind, _shown(settings.url), is_claimed=settings.kind == "local")
+        record = _Record(
+            settings.kind, redact_address(settings.url), is_claimed=settings.kind == "local"
+        )
         _write(directory, files, record)
     if settings.kind == "local":
         return LocalLedgerStore(files, directory.ledgers, open_files_max=open_files_max)
@@ -111,13 +114,8 @@ def _write(directory: DataDirectory, files: Files, record: _Record) -> None:
     files.write_atomic(directory.path / FILE_NAME, msgspec.json.encode(record) + b"\n")
 
 
-def _shown(url: str) -> str:
-    """An address without a name and a password in it."""
-    return re.sub(r"//[^/@]*@", "//", url)
-
-
 def _compare(record: _Record, settings: LedgerStoreSettings, path: Path) -> None:
-    if (record.kind, record.url) == (settings.kind, _shown(settings.url)):
+    if record.kind == settings.kind and redact_address(record.url) == redact_address(settings.url):
         return
     if record.kind == "local":
         raise InvalidArgument(

@@ -12,6 +12,7 @@ from danubius.app.collector import INTERVAL_MS, Collector
 from danubius.app.reload import Configured
 from danubius.app.standalone import Standalone
 from danubius.errors import DanubiusError
+from danubius.redaction import visible
 from danubius.runtime.logs import set_up_logging
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _run(options: StandaloneOptions, standalone: Standalone) -> int:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(standalone))
     except DanubiusError as error:
-        sys.stderr.write(f"danubius: {error}\n")
+        sys.stderr.write(f"danubius: {visible(error.message)}\n")
         return 1
 
 
@@ -85,7 +86,7 @@ async def _serve(standalone: Standalone) -> int:
     loop.add_signal_handler(signal.SIGHUP, stop, 0)
 
     def replaced(error: DanubiusError) -> None:
-        sys.stderr.write(f"danubius: this broker was replaced and ends: {error.message}\n")
+        sys.stderr.write(f"danubius: this broker was replaced and ends: {visible(error.message)}\n")
         stop(1)
 
     standalone.on_replaced = replaced

@@ -63,8 +63,8 @@ class Reload:
         return [
             Setting(
                 path,
-                as_text(values[path]),
-                as_text(key.default),
+                as_text(key, values[path]),
+                as_text(key, key.default),
                 origins[path],
                 path in LIVE,
                 key.text,

@@ -28,6 +28,7 @@ from danubius.ledger.config import LedgerConfig
 from danubius.model.field_docs import field_docs
 from danubius.model.ids import parse_topic_name
 from danubius.model.policy import Effective, FailurePolicy, Policies
+from danubius.model.setting_marks import Address, mark_of, shown_setting
 from danubius.tier.config import TierConfig
 from danubius.tier.diskless_config import DisklessConfig
 from danubius.wal.config import JournalConfig
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "default"
 PREFIX: Final = "DANUBIUS_"
-_SECRET: Final = re.compile(r"secret|key|token|password|credential|sas", re.IGNORECASE)
-"""In the name of an option: its value is not shown."""
 SHOWN_MAX: Final = 60
 """Characters of a wrong value that are repeated in the sentence about it."""
 
@@ -64,7 +63,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """Port of gRPC for operators; 0 picks a free one."""
     advertised_host: str = ""
     """The name or address under which gRPC clients reach this broker; empty: the one it listens on."""
-    connect_url: str = ""
+    connect_url: Address = ""
     """Of a proxy that gRPC clients come through, for example `http://proxy:6650`; empty: there is none."""
 
 
@@ -141,6 +140,12 @@ class Key(NamedTuple):
     @property
     def variable(self) -> str:
         return PREFIX + self.path.upper().replace(".", "_")
+
+    @property
+    def mark(self) -> str:
+        """How its value is shown: one of those in `setting_marks`."""
+        kind = types.type_info(self.type)
+        return mark_of(cast("Any", kind).extra) if isinstance(kind, types.Metadata) else ""
 
 
 _SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -309,12 +314,19 @@ def _convert(key: Key, given: object) -> object:
         if key.path.startswith("policies.") and "failure" not in key.path:
             Policies(**{key.path.rpartition(".")[2]: converted}).check()
     except msgspec.ValidationError:
-        shown = repr(without_secrets(given))
+        shown = _quoted(key, given)
         shown = shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX] + "…"
         raise ValueError(f"{key.path} is {shown}; it must be {_allowed(key)}") from None
     except DanubiusError as error:
         raise ValueError(f"policies.{error.message}") from None
     return converted
+
+
+def _quoted(key: Key, given: object) -> str:
+    """A value that is wrong, as far as it may be repeated: of options in one text nobody can tell which are secret."""
+    if isinstance(given, str) and isinstance(_kind(key), types.DictType):
+        return "text of another form"
+    return repr(shown_setting(given, key.mark))
 
 
 def _pairs(text: str) -> dict[str, str] | None:
@@ -325,20 +337,12 @@ def _pairs(text: str) -> dict[str, str] | None:
     return {name.strip(): value for name, _, value in pairs}
 
 
-def without_secrets(value: object) -> object:
-    """A value as it may be shown: of options, those whose names say that they are secret are masked."""
-    if not isinstance(value, dict):
-        return value
-    options = cast("dict[str, object]", value)
-    return {name: "***" if _SECRET.search(name) else each for name, each in options.items()}
-
-
-def as_text(value: Any) -> Any:  # Any: whatever a setting may be
+def as_text(key: Key, value: object) -> Any:  # Any: whatever a setting may be
     """A value for a line of its own: options as text that could be given, without what is secret."""
-    if not isinstance(value, dict):
-        return value
-    options = cast("dict[str, str]", without_secrets(cast("object", value)))
-    return ",".join(f"{name}={each}" for name, each in options.items())
+    shown = shown_setting(value, key.mark)
+    if not isinstance(shown, dict):
+        return shown
+    return ",".join(f"{name}={each}" for name, each in cast("dict[str, object]", shown).items())
 
 
 def _kind(key: Key) -> types.Type:
@@ -471,7 +475,8 @@ def render(loaded: Loaded) -> str:
         for name, value in _section(loaded.values, section).items():
             origin = loaded.origins[f"{section}.{name}"]
             source = origin if origin == DEFAULT else f"from {origin}"
-            text = f"# {name} is not set" if value is None else f"{name} = {_toml(value)}"
+            shown = shown_setting(value, KEYS[f"{section}.{name}"].mark)
+            text = f"# {name} is not set" if value is None else f"{name} = {_toml(shown)}"
             lines.append((text, source))
         width = max(len(text) for text, _ in lines)
         parts.append(
@@ -482,8 +487,8 @@ def render(loaded: Loaded) -> str:
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        shown = cast("dict[str, str]", without_secrets(cast("object", value)))
-        pairs = ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in shown.items())
+        options = cast("dict[str, object]", value)
+        pairs = ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in options.items())
         return f"{{{pairs}}}"
     if isinstance(value, str):
         return json.dumps(str(value), ensure_ascii=False)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import click
 import msgspec
 
 import danubius
 from danubius.cli.event_loop import run_async
-from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_table
+from danubius.cli.output import (
+    human_bytes,
+    human_count,
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+)
 from danubius.model.policy import FOREVER, FailurePolicy, Policies
 
 if TYPE_CHECKING:
@@ -53,7 +59,7 @@ def print_lines(
         for line in lines:
             print_json(to_json(line))
     elif not lines:
-        click.echo(nothing)
+        print_line(nothing)
     else:
         print_table(list(columns), [[cell(line) for cell in columns.values()] for line in lines])
 
@@ -63,7 +69,7 @@ def print_done(what: str, facts: dict[str, object], *, json: bool) -> None:
     if json:
         print_json(facts)
     else:
-        click.echo(what)
+        print_line(what)
 
 
 def print_figures(figures: msgspec.Struct, *, json: bool) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 import danubius
 from danubius.cli.event_loop import run_async
-from danubius.cli.message_lines import json_line, text_line
+from danubius.cli.message_lines import raw_option, renderer
 from danubius.cli.options import count as count_of
 from danubius.cli.options import (
     json_option,
@@ -37,6 +37,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None
     timeout_s: float | None
     as_json: bool
+    is_raw: bool
     key_filters: tuple[str, ...]
 
 
@@ -71,6 +72,7 @@ Examples:
     "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Stop when nothing came for this long; a failure if --count was not reached.",
 )  # fmt: skip
+@raw_option
 @json_option
 @url_option
 def consume(
@@ -81,6 +83,7 @@ def consume(
     key_filters: tuple[str, ...],
     count: int | None,
     timeout_s: float | None,
+    raw: bool,
     as_json: bool,
     url: str,
 ) -> None:  # one parameter an option
@@ -93,7 +96,7 @@ def consume(
         raise click.UsageError("--count must be at least 1")
     wanted = Wanted(
         url=url, topic=topic, subscription=subscription, type=kind, start=start, count=count,
-        timeout_s=timeout_s, as_json=as_json, key_filters=key_filters,
+        timeout_s=timeout_s, as_json=as_json, is_raw=raw, key_filters=key_filters,
     )  # fmt: skip
     try:
         run_async(_consume(wanted))
@@ -105,7 +108,7 @@ def consume(
 async def _consume(wanted: Wanted) -> None:
     remaining = wanted.count if wanted.count is not None else sys.maxsize
     received = 0
-    render = json_line if wanted.as_json else text_line
+    render = renderer(as_json=wanted.as_json, raw=wanted.is_raw)
     async with (
         danubius.connect(wanted.url) as client,
         client.consumer(

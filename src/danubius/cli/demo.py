@@ -13,6 +13,7 @@ import click
 
 from danubius.cli.demo_report import print_checks
 from danubius.cli.options import count as count_of
+from danubius.cli.output import print_text
 
 _FOLDER: Final = "danubius-demo"
 
@@ -71,5 +72,5 @@ def demo(
             verdict = "every total is right" if is_right else "a total is wrong"
             show.tell_where(is_right=is_right)
             place.keep()
-    click.echo(f"\n{verdict}; {time.monotonic() - started:.1f} s in all")
+    print_text(f"\n{verdict}; {time.monotonic() - started:.1f} s in all")
     return 0 if is_right else 1

@@ -6,9 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import click
-
-from danubius.cli.output import human_count
+from danubius.cli.output import human_count, print_line
 from danubius.cli.query_figures import live_table, sentence
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class Board:
     def tell(self, line: str) -> None:
         text = f"{'':<11} {time.monotonic() - self._started:5.1f} s  {line}"
         if self._live is None:
-            click.echo(text)
+            print_line(text)
         else:
             self._live.console.print(text, markup=False, highlight=False)
 
@@ -64,7 +62,7 @@ class Board:
         self.tell(head)
         for name, status in self.statuses.items():
             for query, each in status.queries.items():
-                click.echo(f"{'':<21} {name + '.' + query:<15} {sentence(each)}")
+                print_line(f"{'':<21} {name + '.' + query:<15} {sentence(each)}")
 
     def _head(self, now: float) -> str:
         if not self.statuses:

@@ -21,7 +21,7 @@ from danubius.cli.demo_checks import check_all
 from danubius.cli.demo_fleet import LATE_S, WINDOW_S
 from danubius.cli.demo_report import say
 from danubius.cli.event_loop import run_async
-from danubius.cli.output import human_count
+from danubius.cli.output import human_count, print_text
 from danubius.cli.pipeline_process import PipelineProcess
 from danubius.pipeline.progress import Figures
 
@@ -78,16 +78,16 @@ class Demo:
     def tell_where(self, *, is_right: bool) -> None:
         """What stays, and how to look at it."""
         tables = {name: self._place.shown / "tables" / name for name in ("averages", "archive")}
-        click.echo(
+        print_text(
             f"\nThe tables (Delta): {tables['averages']} and {tables['archive']}. To look at them:"
         )
         for name, query in _QUESTIONS.items():
-            click.echo(f"  danubius sql '{query.replace('TABLE', f'delta.`{tables[name]}`')}'")
-        click.echo(
+            print_text(f"  danubius sql '{query.replace('TABLE', f'delta.`{tables[name]}`')}'")
+        print_text(
             f"The topics are served again by: danubius standalone --data-dir {self._place.shown / 'broker'}"
         )
         if not is_right:
-            click.echo(f"What the pipelines said: {self._place.shown / 'pipelines.log'}")
+            print_text(f"What the pipelines said: {self._place.shown / 'pipelines.log'}")
 
     async def _show(self, url: str) -> list[Check]:
         published = self._fleet.published

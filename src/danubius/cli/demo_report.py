@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
+from danubius.cli.output import print_line, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +19,12 @@ class Check(NamedTuple):
 
 
 def say(name: str, text: str) -> None:
-    click.echo(f"{name:<11} {text}")
+    print_line(f"{name:<11} {text}")
 
 
 def print_checks(checks: Sequence[Check]) -> bool:
     """Whether all of them held."""
-    click.echo()
+    print_text()
     for check in checks:
-        click.echo(f"{'ok   ' if check.is_held else 'WRONG'} {check.name:<11} {check.text}")
+        print_line(f"{'ok   ' if check.is_held else 'WRONG'} {check.name:<11} {check.text}")
     return all(check.is_held for check in checks)

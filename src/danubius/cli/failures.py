@@ -9,7 +9,7 @@ import click
 from danubius.cli.administering import ask, failure_in_words, print_lines, to_json
 from danubius.cli.message_lines import text_or_base64
 from danubius.cli.options import count, json_option, url_option
-from danubius.cli.output import human_bytes, print_facts, print_json
+from danubius.cli.output import human_bytes, print_facts, print_json, print_line
 from danubius.cli.policy_options import build_failure, changes_failure, failure_options
 from danubius.cli.positions import of_subscription, print_counted
 
@@ -79,7 +79,7 @@ def update_subscription(
     if as_json:
         print_json(to_json(found))
     else:
-        click.echo(f"updated subscription {subscription} of {topic}")
+        print_line(f"updated subscription {subscription} of {topic}")
         print_facts({"failure": failure_in_words(found.effective_failure)})
 
 

@@ -1,14 +1,43 @@
-"""Messages as lines: of `consume`, `subscriptions peek` and `subscriptions dead-letters`."""
+"""Messages as lines: of `consume`, `topics read`, `subscriptions peek` and `subscriptions dead-letters`.
+
+Payloads go into a pipe or a file as they are. At a terminal their control characters are written out, because it would
+obey them: a message could clear the screen, or answer in the name of whoever reads it.
+"""
 
 from __future__ import annotations
 
 import base64
+import sys
 from typing import TYPE_CHECKING
 
-import msgspec
+import click
+
+from danubius.cli.output import json_text
+from danubius.redaction import visible_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import danubius
+    from danubius.cli.options import F
+
+
+def raw_option(command: F) -> F:
+    return click.option(
+        "--raw", is_flag=True,
+        help="Payloads as they are, also at a terminal, where control characters are written out otherwise.",
+    )(command)  # fmt: skip
+
+
+def renderer(*, as_json: bool, raw: bool) -> Callable[[danubius.Message], bytes]:
+    """How a message is printed to where stdout goes."""
+    if as_json:
+        return json_line
+    return text_line if raw or not sys.stdout.isatty() else seen_line
+
+
+def seen_line(message: danubius.Message) -> bytes:
+    return visible_bytes(message.payload, keep="\n\t").encode() + b"\n"
 
 
 def text_line(message: danubius.Message) -> bytes:
@@ -28,7 +57,7 @@ def json_line(message: danubius.Message) -> bytes:
     else:
         line |= text_or_base64("key", message.key)
     line |= text_or_base64("payload", message.payload)
-    return msgspec.json.encode(line) + b"\n"
+    return json_text(line).encode() + b"\n"
 
 
 def text_or_base64(name: str, data: bytes) -> dict[str, str]:

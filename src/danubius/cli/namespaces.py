@@ -17,7 +17,7 @@ from danubius.cli.administering import (
     to_json,
 )
 from danubius.cli.options import json_option, namespace_name, url_option
-from danubius.cli.output import human_bytes, human_count, print_facts, print_json
+from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_line
 from danubius.cli.policy_options import (
     build_policies,
     changes_failure,
@@ -133,7 +133,7 @@ def update_namespace(
     if as_json:
         print_json(to_json(changed))
     else:
-        click.echo(f"updated namespace {namespace}")
+        print_line(f"updated namespace {namespace}")
         print_facts(policy_facts(changed.policies, changed.effective))
 
 

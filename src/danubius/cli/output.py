@@ -1,7 +1,9 @@
 """What commands print: tables and progress for people, JSON lines for programs.
 
-Tables and JSON go to stdout, progress and notes to stderr, so that output can be piped while a
-person watches. Rich is imported by what needs it: most commands print without.
+Tables and JSON go to stdout, progress and notes to stderr, so that output can be piped while a person watches. Rich is
+imported by what needs it: most commands print without. What others wrote (names, reasons, errors) never reaches a
+terminal raw: control characters are written out, here and for payloads in `message_lines`. No command prints but
+through these two.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import msgspec
+
+from danubius.redaction import redact, visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,9 +30,32 @@ class Cell(Protocol):
     def __str__(self) -> str: ...
 
 
+def print_line(text: str = "", *, err: bool = False) -> None:
+    """One line, whatever is in it: names and reasons come from others."""
+    click.echo(visible(redact(text)), err=err)
+
+
+def print_text(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Several lines of our own making."""
+    click.echo(visible(redact(text), keep="\n\t"), err=err, nl=nl)
+
+
 def print_json(value: object) -> None:
     """One JSON object on one line."""
-    click.echo(msgspec.json.encode(value).decode())
+    click.echo(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """JSON in which every character is to be seen: a terminal obeys none, and it says the same."""
+    text = msgspec.json.encode(value).decode()
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: str = "") -> None:
@@ -56,7 +83,7 @@ def build_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], title: s
         is_numeric = bool(rows) and all(_is_number(row[index]) for row in rows)
         table.add_column(column, justify="right" if is_numeric else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(visible(redact(str(cell))) for cell in row))
     return table
 
 
@@ -64,13 +91,13 @@ def print_facts(facts: Mapping[str, Cell]) -> None:
     """Names and values, one pair a line."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        click.echo(f"{name:<{width}}  {value}")
+        print_line(f"{name:<{width}}  {value}")
 
 
 def note(text: str) -> None:
     """A remark for a person at a terminal; silent when nobody watches."""
     if sys.stderr.isatty():
-        click.echo(text, err=True)
+        print_line(text, err=True)
 
 
 def human_bytes(size: int) -> str:

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from danubius.cli.options import broker_url, json_option
-from danubius.cli.output import print_facts, print_json, print_table
+from danubius.cli.output import print_facts, print_json, print_line, print_table, print_text
 from danubius.cli.query_figures import COLUMNS, live_table, rows, sentence
 from danubius.pipeline import status as statuses
 from danubius.pipeline.functions import check_functions, look_beside
@@ -41,7 +41,8 @@ class Mistakes(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(self.message, err=True, file=file)
+        del file
+        print_text(self.message, err=True)
 
 
 @click.group()
@@ -76,9 +77,9 @@ def validate(
 ) -> None:
     """Check FILE without Spark and draw it; every mistake is named with its line and the fix."""
     for found in _load(files, url, checkpoint, parameters):
-        click.echo(draw(found))
+        print_text(draw(found))
         count = len(found.sinks)
-        click.echo(f"\n{found.file} is right: {count} {'query' if count == 1 else 'queries'}")
+        print_text(f"\n{found.file} is right: {count} {'query' if count == 1 else 'queries'}")
 
 
 @pipeline.command()
@@ -149,7 +150,7 @@ def show_status(
     """Show what the run of FILE on this machine does, or how the newest one ended."""
     for number, found in enumerate(_load(files, url, checkpoint, parameters)):
         if number and not as_json:
-            click.echo()
+            print_line()
         _show_status(found, as_json=as_json)
 
 
@@ -182,9 +183,9 @@ def _show_status(found: Pipeline, *, as_json: bool) -> None:
     print_table(COLUMNS, rows(status, is_alive=is_held))
     for name, query in status.queries.items():
         if query.reason:
-            click.echo(f"{name} failed last with: {query.reason}")
+            print_line(f"{name} failed last with: {query.reason}")
     if state == "died":
-        click.echo("It was ended from outside. The next run goes on from the checkpoint.")
+        print_line("It was ended from outside. The next run goes on from the checkpoint.")
 
 
 def _duration(time: timedelta) -> str:
@@ -237,7 +238,7 @@ def _parameters(files: list[Path], given: tuple[str, ...]) -> dict[Path, dict[st
 
 
 def _tell(line: str) -> None:
-    click.echo(line, err=True)
+    print_line(line, err=True)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import click
 import danubius
 from danubius.cli.administering import ask, moment, print_done, to_json
 from danubius.cli.event_loop import run_async
-from danubius.cli.message_lines import json_line, text_line
+from danubius.cli.message_lines import raw_option, renderer
 from danubius.cli.options import (
     F,
     count,
@@ -21,7 +21,7 @@ from danubius.cli.options import (
     topic_name,
     url_option,
 )
-from danubius.cli.output import human_count, print_json
+from danubius.cli.output import human_count, print_json, print_line
 from danubius.model.admin import LIMIT_MAX
 
 if TYPE_CHECKING:
@@ -91,11 +91,12 @@ def clear(topic: str, subscription: str, as_json: bool, url: str) -> None:
     "--count", "limit", type=click.IntRange(1, LIMIT_MAX), default=1, show_default=True,
     metavar="N", help="So many messages at the most.",
 )  # fmt: skip
+@raw_option
 @json_option
 @url_option
-def peek(topic: str, subscription: str, limit: int, as_json: bool, url: str) -> None:
+def peek(topic: str, subscription: str, limit: int, raw: bool, as_json: bool, url: str) -> None:
     """Show the first messages that are not acknowledged; nothing changes."""
-    render = json_line if as_json else text_line
+    render = renderer(as_json=as_json, raw=raw)
 
     async def run() -> int:
         shown = 0
@@ -107,7 +108,7 @@ def peek(topic: str, subscription: str, limit: int, as_json: bool, url: str) -> 
         return shown
 
     if not run_async(run()) and not as_json:
-        click.echo(f"everything of {subscription} is acknowledged")
+        print_line(f"everything of {subscription} is acknowledged")
 
 
 async def _peeked(
@@ -157,7 +158,7 @@ def _print_event(event: SubscriptionEvent, *, json: bool) -> None:
     noun = "message" if event.messages == 1 else "messages"
     about = f"{human_count(event.messages)} {noun}" if event.messages else ""
     words = " ".join(word for word in (about, event.who, event.detail) if word)
-    click.echo(f"{moment(event.time_ms)}  {event.kind:<14}  {words}{times}".rstrip())
+    print_line(f"{moment(event.time_ms)}  {event.kind:<14}  {words}{times}".rstrip())
 
 
 COMMANDS: Final = (seek, skip, peek, clear, events)

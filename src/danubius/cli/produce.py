@@ -32,7 +32,7 @@ from danubius.cli.options import (
     url_option,
 )
 from danubius.cli.options import count as count_of
-from danubius.cli.output import human_count, meter, print_json
+from danubius.cli.output import human_count, meter, print_json, print_line
 from danubius.errors import MessageTooLarge
 from danubius.model.limits import MESSAGE_BYTES_MAX
 
@@ -203,7 +203,7 @@ def produce(
     if as_json:
         print_json(sent)
     else:
-        click.echo(_sentence(sent, how))
+        print_line(_sentence(sent, how))
 
 
 def _sentence(sent: Sent, how: How) -> str:

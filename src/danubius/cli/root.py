@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from importlib import import_module
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from danubius.cli.output import print_line, print_text
 from danubius.client.version import VERSION
 from danubius.errors import DanubiusError
 
@@ -72,7 +74,9 @@ def run(argv: Sequence[str] | None = None) -> int:
             args=None if argv is None else list(argv), prog_name="danubius", standalone_mode=False
         )
     except click.ClickException as error:
-        error.show(file=sys.stderr)
+        sentence = io.StringIO()
+        error.show(file=sentence)
+        print_text(sentence.getvalue(), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped")
@@ -89,5 +93,5 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(sentence: str) -> int:
-    click.echo(f"danubius: {' '.join(sentence.split())}", err=True)
+    print_line(f"danubius: {' '.join(sentence.split())}", err=True)
     return 1

@@ -23,7 +23,7 @@ import click
 
 from danubius.cli.message_lines import text_or_base64
 from danubius.cli.options import json_option, url_option
-from danubius.cli.output import note, print_json, print_table
+from danubius.cli.output import note, print_json, print_line, print_table
 from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _answer(topics: Topics, text: str, limit: int | None, *, as_json: bool) -> N
         raise plain(error) from None
     _print_rows(frame.columns, rows[:most])
     if len(rows) > most and not limit:
-        click.echo(f"… and more: the first {most} rows are shown, see --limit", err=True)
+        print_line(f"… and more: the first {most} rows are shown, see --limit", err=True)
 
 
 def _watch(topics: Topics, text: str, limit: int | None, *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from danubius.cli.options import F, byte_count, log_options, name_and_value
+from danubius.cli.output import print_text
 from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _run(
     except InvalidArgument as error:
         raise click.UsageError(error.message) from error
     if print_config:
-        click.echo(render(loaded), nl=False)
+        print_text(render(loaded), nl=False)
         return 0
     return run_settings(sources, loaded)
 

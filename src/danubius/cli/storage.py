@@ -8,7 +8,7 @@ import click
 
 from danubius.cli.administering import ask, to_json
 from danubius.cli.options import json_option, topic_name, url_option
-from danubius.cli.output import human_bytes, human_count, meter, print_json, print_table
+from danubius.cli.output import human_bytes, human_count, meter, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from danubius.client.administration import Administration
@@ -59,10 +59,10 @@ def _print(topic: str, checked: list[LedgerChecked]) -> None:
     for tier in ("local", "cold"):
         sizes = [place.bytes for _, place in places if place.tier == tier]
         if sizes:
-            click.echo(f"{tier}: {human_count(len(sizes))} ledgers, {human_bytes(sum(sizes))} read")
+            print_line(f"{tier}: {human_count(len(sizes))} ledgers, {human_bytes(sum(sizes))} read")
     damaged = [(one, place) for one, place in places if place.damage]
     if not damaged:
-        click.echo(f"{topic} is sound")
+        print_line(f"{topic} is sound")
         return
     print_table(
         ("TOPIC", "LEDGER", "TIER", "OFFSETS", "DAMAGE"),

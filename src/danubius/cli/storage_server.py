@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from danubius.cli.options import log_options, name_and_value
+from danubius.cli.output import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,7 +126,7 @@ def _serve(backend: Backend, listen: tuple[str, int], metrics: tuple[str, int] |
     stores.start()
     server.start()
     host = f"[{listen[0]}]" if ":" in listen[0] else listen[0]
-    click.echo(f"danubius storage-server ready: grpc://{host}:{port}  backend {backend.place}")
+    print_line(f"danubius storage-server ready: grpc://{host}:{port}  backend {backend.place}")
     sys.stdout.flush()
     ended.wait()
     server.stop(STOP_SECONDS)

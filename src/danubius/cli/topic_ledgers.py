@@ -9,7 +9,7 @@ import click
 
 from danubius.cli.administering import ask, moment, print_lines, to_json
 from danubius.cli.options import json_option, milliseconds, topic_name, url_option
-from danubius.cli.output import human_bytes, human_count, meter, print_json
+from danubius.cli.output import human_bytes, human_count, meter, print_json, print_line
 from danubius.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def offload_topic(topic: str, no_wait: bool, timeout_ms: int, as_json: bool, url
         print_json({"topic": topic} | to_json(reply) | {"is_done": reply.is_done})
     elif reply.is_done:
         size = human_bytes(reply.bytes)
-        click.echo(f"{topic}: {human_count(reply.ledgers)} ledgers, {size}, are in cold storage")
+        print_line(f"{topic}: {human_count(reply.ledgers)} ledgers, {size}, are in cold storage")
     else:
         told = f"; it does not go on, because {reply.problem}" if reply.problem else ""
         stored = f"{reply.stored_ledgers} of {reply.ledgers} ledgers"
-        click.echo(f"{topic}: {stored} are in cold storage so far{told}")
+        print_line(f"{topic}: {stored} are in cold storage so far{told}")
     if not reply.is_done and not no_wait:
         raise DeadlineExceeded(
             f"not all of {topic} is in cold storage after {timeout_ms} ms; the broker goes on with it"
@@ -93,7 +93,7 @@ async def _offload(admin: Administration, topic: str, timeout_ms: int) -> TopicO
             shown = reply.stored_bytes
             if reply.problem and not problem:
                 # At once, not when patience is at its end: it may be for this very person to mend.
-                click.echo(f"it waits, because {reply.problem}", err=True)
+                print_line(f"it waits, because {reply.problem}", err=True)
             problem = reply.problem
             await asyncio.sleep(POLL_S)
             reply = await admin.offload_topic(topic, reply.until)

@@ -19,7 +19,15 @@ from danubius.cli.administering import (
 )
 from danubius.cli.event_loop import run_async
 from danubius.cli.options import json_option, namespace_name, topic_name, url_option
-from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_table
+from danubius.cli.output import (
+    human_bytes,
+    human_count,
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    print_text,
+)
 from danubius.cli.policy_options import (
     build_policies,
     changes_failure,
@@ -182,7 +190,7 @@ def update_topic(
     if as_json:
         print_json(to_json(changed))
     else:
-        click.echo(f"updated {topic}")
+        print_line(f"updated {topic}")
         print_facts(policy_facts(changed.policies, changed.effective))
 
 
@@ -233,7 +241,7 @@ def _print_subscriptions(plain: TopicDescribed | None, lines: list[Line]) -> Non
         print_lines(lines, SUBSCRIPTION_COLUMNS, json=False, nothing="\nno subscriptions")
         return
     if not plain.subscriptions:
-        click.echo("\nno subscriptions")
+        print_text("\nno subscriptions")
         return
     columns = ("SUBSCRIPTION", "TYPE", "CONSUMERS", "FLOOR", "BACKLOG", "UNACKED", "DROPPED")
     print_table(

@@ -26,6 +26,7 @@ from danubius.ledger.entry import LedgerRef
 from danubius.ledger.store import Append
 from danubius.record.checksum import crc32c
 from danubius.record.ledger_file import encode_header
+from danubius.redaction import redact_address
 from danubius.storage_service import messages
 from danubius.storage_service.bounds import (
     APPENDS_MAX,
@@ -76,7 +77,7 @@ def parse_address(url: str) -> str:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in address:
         raise InvalidArgument(
-            f"{url!r} is no address of a storage server; write it as grpc://host:port"
+            f"{redact_address(url)!r} is no address of a storage server; write it as grpc://host:port"
         )
     return address
 

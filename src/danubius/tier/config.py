@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from danubius.model.limits import KIB, MIB
+from danubius.model.setting_marks import Address, Options
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -15,10 +16,10 @@ NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 class TierConfig(msgspec.Struct, frozen=True):
     """Settings of cold storage. Which topics use it is their policies' affair."""
 
-    url: str = ""
+    url: Address = ""
     """Where objects are kept: s3://bucket/prefix, gcs://bucket/prefix, azblob://container/prefix, fs:///path, memory://name;
     empty: there is no cold storage."""
-    options: dict[str, str] = {}
+    options: Options = {}
     """Options of the store, such as endpoint, region, access_key_id; secrets are better given by the environment."""
     uploads_at_once: Annotated[int, msgspec.Meta(ge=1, le=32)] = 2
     """Ledgers on their way to the store at a time."""

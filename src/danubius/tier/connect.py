@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from danubius.errors import DanubiusError, InvalidArgument, TierMisconfigured
+from danubius.redaction import redact_address
 from danubius.tier.file_objects import FileObjects
 from danubius.tier.listed_objects import ListedObjects
 from danubius.tier.memory_objects import MemoryObjects
@@ -90,8 +91,12 @@ def _split(url: str) -> SplitResult:
     try:
         split = urlsplit(url)
         _ = split.port
-    except ValueError as error:
-        raise TierMisconfigured(f"the address of the object store is malformed: {error}") from None
+    except ValueError:
+        # What is malformed may be a password: it is not repeated.
+        raise TierMisconfigured(
+            f"the address {redact_address(url)} of the object store is malformed: it is such as {_EXAMPLES}; in a "
+            "password, write characters such as / and @ as %2F and %40"
+        ) from None
     if split.query or split.fragment:
         raise TierMisconfigured(
             f"the address {_shown(split)} has a '?' or '#': options are given apart, as key=value"
@@ -194,8 +199,7 @@ def _check_root(root: str) -> None:
 
 
 def _shown(split: SplitResult) -> str:
-    host = split.netloc.rpartition("@")[2]
-    return f"{split.scheme}://{host}{split.path}".rstrip("/")
+    return redact_address(f"{split.scheme}://{split.netloc}{split.path}").rstrip("/")
 
 
 def _hint(word: str, known: Iterable[str]) -> str:

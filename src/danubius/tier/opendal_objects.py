@@ -24,6 +24,7 @@ from opendal import exceptions as raised
 from opendal.layers import RetryLayer, TimeoutLayer
 
 from danubius.errors import ObjectNotFound, StorageFailed, TierMisconfigured
+from danubius.redaction import HIDDEN, is_secret_name
 from danubius.tier.objects import ObjectInfo, ObjectLimits, check_name, check_prefix
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ _WAIT_MIN_SHARE: Final = 0.005
 _WAIT_MAX_SHARE: Final = 0.033
 """Of the deadline: three attempts, and two waits that dice may double, stay within it."""
 _SETTLE_S: Final = 0.05
-_SECRET: Final = re.compile(
-    r"key|secret|password|token|credential|connection_string|sas", re.IGNORECASE
-)
 _FIRST_WORDS: Final = re.compile(r"^(\w+) \((?:permanent|persistent|temporary)\)")
 _FROM_SERVER: Final = re.compile(r'code: "?([^",]*)"?, message: "([^"]*?)(?: RequestId:[^"]*)?"')
 _STATUS: Final = re.compile(r"status: (\d{3})")
@@ -77,11 +75,6 @@ def known_schemes() -> dict[str, frozenset[str]]:
     return schemes
 
 
-def is_secret(option: str) -> bool:
-    """Whether the value of an option is nobody's business."""
-    return _SECRET.search(option) is not None
-
-
 class OpendalObjects:
     """An operator with deadlines and retries. It may be used by any number of threads."""
 
@@ -93,7 +86,7 @@ class OpendalObjects:
         self._secrets = [
             value
             for name, value in options.items()
-            if is_secret(name) and len(value) >= _SECRET_LENGTH_MIN
+            if is_secret_name(name) and len(value) >= _SECRET_LENGTH_MIN
         ]
         deadline_s = self._limits.deadline_s
         attempt_s = deadline_s * _ATTEMPT_SHARE * 3 / self._limits.attempts
@@ -290,7 +283,7 @@ class OpendalObjects:
     def _translate(self, failure: _Failure, verb: str, name: str) -> Exception:
         reason = failure.reason
         for secret in self._secrets:
-            reason = reason.replace(secret, "***")
+            reason = reason.replace(secret, HIDDEN)
         place = f"{name} in {self._url}" if name else self._url
         return failure.error(f"cannot {verb} {place}: {reason}")
 

@@ -89,7 +89,7 @@ def test_secrets_among_the_options_of_a_store_are_used_and_not_shown() -> None:
     assert loaded.settings.tier.options["secret_access_key"] == "hidden"
     assert "hidden" not in render(loaded)
     assert '"region" = "r"' in render(loaded)
-    assert as_text(loaded.values["tier.options"]) == (
+    assert as_text(KEYS["tier.options"], loaded.values["tier.options"]) == (
         "region=r,secret_access_key=***,access_key_id=***"
     )
     with pytest.raises(InvalidArgument, match=r"tier\.options is .*table of texts") as refused:

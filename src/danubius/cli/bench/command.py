@@ -21,7 +21,7 @@ from danubius.cli.bench.work import DEFAULT_COUNTS, KINDS, SIZE_MIN, Kind, Measu
 from danubius.cli.broker_process import BrokerProcess
 from danubius.cli.options import byte_count, json_option
 from danubius.cli.options import count as count_of
-from danubius.cli.output import meter, note, print_json
+from danubius.cli.output import meter, note, print_json, print_line
 from danubius.client.options import DurabilityName
 
 if TYPE_CHECKING:
@@ -258,5 +258,5 @@ def _system(url: str | None) -> Generator[Danubius]:
         BrokerProcess(Path(folder) / "data") as broker,
     ):
         if sys.stderr.isatty():
-            click.echo(f"broker {broker.url}, data in {folder}", err=True)
+            print_line(f"broker {broker.url}, data in {folder}", err=True)
         yield Danubius(broker.url, broker.pid)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from danubius.errors import InvalidArgument
+from danubius.redaction import redact_address
 
 SCHEME: Final = "danube"
 DEFAULT_PORT: Final = 6651
@@ -28,6 +29,11 @@ def parse_url(url: str) -> BrokerAddress:
     advice = f"write {SCHEME}://host:port, for example {SCHEME}://127.0.0.1:{DEFAULT_PORT}"
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # not everybody checks types
         raise InvalidArgument(f"the broker URL is {url!r}, it must be a str: {advice}")
+    if "@" in url:
+        # Whatever stands before it may be a password: it is not repeated, and nothing behind this line sees it.
+        raise InvalidArgument(
+            f"the broker URL {redact_address(url)!r} has more than a host and a port, a user: {advice}"
+        )
     if "://" not in url:
         raise InvalidArgument(f"the broker URL {url!r} has no scheme: {advice}")
     try:
@@ -48,6 +54,6 @@ def parse_url(url: str) -> BrokerAddress:
     if port == 0:
         raise InvalidArgument(f"the broker URL {url!r} has port 0: {advice}")
     extra = parts.path.rstrip("/") or parts.query or parts.fragment
-    if extra or parts.username is not None:
+    if extra:
         raise InvalidArgument(f"the broker URL {url!r} has more than a host and a port: {advice}")
     return BrokerAddress(host, DEFAULT_PORT if port is None else port)

@@ -53,6 +53,9 @@ class WorkerPort(Protocol[_Given]):
     def start(self) -> None: ...
     def put(self, item: _Given) -> None: ...
     def try_run(self, item: _Given, is_quick: Callable[[_Given], bool]) -> bool: ...
+    def put_and_wait(
+        self, item: _Given, is_quick: Callable[[_Given], bool], timeout_s: float
+    ) -> bool: ...
     def aside(self) -> contextlib.AbstractContextManager[None]: ...
     def stop(self, timeout_s: float = ...) -> bool: ...
 
@@ -99,6 +102,8 @@ class Worker(Generic[Item]):
         """Held by whoever runs the handler: the thread, or a caller of `try_run`."""
         self._put_count = 0
         self._handled_count = 0
+        self._waiter: threading.Lock | None = None
+        """Released when all that was put is handled; of a caller who waits for that."""
         self._wake_ns: int | None = None
         self._has_stopped = False
         self._crash: BaseException | None = None
@@ -143,6 +148,31 @@ class Worker(Generic[Item]):
             self._inbox.put(_NUDGE)  # the thread sleeps longer than the handler wants
         return True
 
+    def put_and_wait(self, item: Item, is_quick: Callable[[Item], bool], timeout_s: float) -> bool:
+        """Hand an item over if the worker is idle and `is_quick` agrees, and wait for it, no longer than told.
+
+        For work that is nearly always quick but may hang: it is handled at once, and nobody is held up for
+        long. Only the thread that puts may call this. False: nothing was done, the item is the caller's to `put`.
+        """
+        if self._put_count != self._handled_count or self._crash is not None:
+            return False
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if not is_quick(item):
+                return False
+        finally:
+            self._turn.release()
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._put_count += 1  # first: the thread may be about to end an empty turn
+        self._waiter = waiter
+        self._inbox.put(item)
+        # Held for ever if the thread crashes now; then those who wait hear of it by `on_crash`.
+        waiter.acquire(timeout=timeout_s)
+        self._waiter = None
+        return True
+
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
         """For the handler on the thread: let `try_run` in meanwhile, as state may change behind its back here only."""
@@ -177,6 +207,10 @@ class Worker(Generic[Item]):
                     with self._turn:
                         self._wake_ns = self._handle(items, time.monotonic_ns())
                     self._handled_count += count
+                    waiter = self._waiter
+                    if waiter is not None and self._put_count == self._handled_count:
+                        self._waiter = None
+                        waiter.release()
             except BaseException as crash:
                 # Whatever it was, a dead thread must not take its items into the grave.
                 log.critical("worker crashed", exc_info=crash, extra={"worker": self._thread.name})

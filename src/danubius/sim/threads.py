@@ -48,6 +48,14 @@ class SimWorker(Generic[_Given]):
     ) -> bool:
         return False
 
+    def put_and_wait(
+        self,
+        item: _Given,  # noqa: ARG002  as above
+        is_quick: Callable[[_Given], bool],  # noqa: ARG002
+        timeout_s: float,  # noqa: ARG002
+    ) -> bool:
+        return False
+
     def stop(self, timeout_s: float = 0.0) -> bool:  # noqa: ARG002  nothing can hang here
         self._has_stopped = True
         if self._inbox and self._crash is None:

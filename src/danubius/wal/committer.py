@@ -1,7 +1,8 @@
 """The journal thread's side: groups, syncs, reports. The loop's side is `journal.Journal`.
 
-Items come in the order of the appends; so do the reports. `handle` runs on the thread or, for what is quick, on the
-loop while the thread is idle; never on both at once.
+Items come in the order of the appends; so do the reports. `handle` runs on the thread or, for a small write without a
+sync, on the loop while the thread is idle; never on both at once. A sync is always the thread's: no disk is so quick
+that it could not hang once. The loop may wait for a small one, for `SYNC_WAIT_NS_MAX` at the most.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 QUICK_BYTES_MAX: Final = 32 * KIB
 """Larger groups are never written on the loop's thread."""
 QUICK_SYNCED_MAX: Final = 2
-"""Larger groups are never synced on the loop's thread."""
-QUICK_SYNC_NS_MAX: Final = 1_000_000
-"""Where syncs take longer than this on average, none is done on the loop's thread."""
+"""For larger groups the loop never waits."""
+SYNC_WAIT_NS_MAX: Final = 1_000_000
+"""Where syncs take longer than this on average, the loop waits for none; and never for longer than this."""
+LONG_SYNC_NS: Final = 20_000_000
+"""Beside a sync that has taken this long nothing is written on the loop: the write might hang in the same place."""
 _SYNC_WEIGHT: Final = 8
 """The last sync's share in the moving average is one in this many."""
 FAILURE_PAUSE_NS: Final = 50_000_000
@@ -115,22 +118,39 @@ class Committer:
         """The loop itself runs this, and will look for reports unasked."""
         self._sync_ns = 0
         """How long syncs take, a moving average."""
+        self._sync_started_ns: int | None = None
+        """Of a sync under way beside which the loop may write."""
         self._sync_due_ns: int | None = None
+        self.is_awaited = False
+        """The loop waits for the next report, and will look for it unasked."""
         self.aside: Aside = contextlib.nullcontext
         """How to let small writes in while the disk syncs."""
 
     def is_quick(self, turn: Turn | Trim | Close) -> bool:
-        """Whether a group takes less time than handing it to the thread and back.
+        """Whether a group takes less time than handing it to the thread and back, and nothing in it is synced.
 
-        Asked while nobody writes. It is so for a small write without a change of files; with a sync only for a
-        lone record on a quick disk: many at once are better off with a thread that syncs while the loop goes on.
+        Asked while nobody writes. It is so for a small write without a change of files.
         """
         assert isinstance(turn, Turn)
-        if turn.size > QUICK_BYTES_MAX or self._held or not self._writer.is_quick(turn.size):
-            return False
-        if not turn.syncs:
-            return True
-        return len(turn.entries) <= QUICK_SYNCED_MAX and self._sync_ns < QUICK_SYNC_NS_MAX
+        return not turn.syncs and self._is_small(turn) and not self._hangs()
+
+    def is_soon(self, turn: Turn | Trim | Close) -> bool:
+        """Whether it is worth while to wait for a group that is synced: a lone record or two on a quick disk.
+
+        Asked while nobody writes. Many at once are better off with a thread that syncs while the loop goes on.
+        """
+        assert isinstance(turn, Turn)
+        is_lone = turn.syncs > 0 and len(turn.entries) <= QUICK_SYNCED_MAX
+        if self._sync_started_ns is not None:
+            return False  # the thread has stepped aside for as long as the disk takes
+        return is_lone and self._is_small(turn) and self._sync_ns < SYNC_WAIT_NS_MAX
+
+    def _is_small(self, turn: Turn) -> bool:
+        return turn.size <= QUICK_BYTES_MAX and not self._held and self._writer.is_quick(turn.size)
+
+    def _hangs(self) -> bool:
+        started_ns = self._sync_started_ns
+        return started_ns is not None and (self._clock.monotonic_ns() - started_ns > LONG_SYNC_NS)
 
     def handle(self, items: list[Turn | Trim | Close], now_ns: int) -> int | None:
         entries = self._held  # the same list: a crash finds in it who waits
@@ -246,7 +266,7 @@ class Committer:
     def _report(self, report: Committed | Failed) -> None:
         self.reports.append(report)
         # More than one: the loop has been told of the first and takes all it finds.
-        if len(self.reports) == 1 and not self._is_quiet:
+        if len(self.reports) == 1 and not self._is_quiet and not self.is_awaited:
             self.notify()
 
     def _keep_interval(self, now_ns: int) -> None:
@@ -279,12 +299,15 @@ class Committer:
 
     def _sync_late(self) -> bool:
         """Nobody waits for this one, so it must not keep anyone waiting: small writes go on meanwhile."""
+        self._sync_started_ns = self._clock.monotonic_ns()
         try:
             self._sync(self.aside)
         except DanubiusError as error:
             self._counters.failures += 1
             log.warning("the journal could not sync", extra={"error": error.message})
             return False
+        finally:
+            self._sync_started_ns = None
         return True
 
 

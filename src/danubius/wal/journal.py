@@ -23,6 +23,7 @@ from danubius.errors import InvariantViolation
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.threads import Worker
 from danubius.wal.committer import (
+    SYNC_WAIT_NS_MAX,
     Close,
     Committed,
     Committer,
@@ -247,7 +248,10 @@ class Journal:
             self.end_turn()
 
     def end_turn(self) -> None:
-        """Commit what was appended since the last turn: here if that is quick, else on the thread."""
+        """Commit what was appended since the last turn: here if that is quick, else on the thread.
+
+        For a sync that will be quick this waits a moment: the answer comes without a way back through the loop.
+        """
         self._is_deferred = False
         worker, committer = self._worker, self._committer
         if not self._turn or worker is None or committer is None:
@@ -257,9 +261,22 @@ class Journal:
         self._turn_bytes = self._turn_syncs = 0
         if turn.is_quick and worker.try_run(turn, committer.is_quick):
             self._deliver()
+            return
+        may_wait, turn.is_quick = turn.is_quick, False
+        if may_wait and self._put_and_wait(worker, committer, turn):
+            self._deliver()
         else:
-            turn.is_quick = False
             worker.put(turn)
+
+    def _put_and_wait(
+        self, worker: WorkerPort[Turn | Trim | Close], committer: Committer, turn: Turn
+    ) -> bool:
+        committer.is_awaited = True
+        try:
+            return worker.put_and_wait(turn, committer.is_soon, SYNC_WAIT_NS_MAX / 1e9)
+        finally:
+            # Before we look: a report that comes behind the look is announced again.
+            committer.is_awaited = False
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""

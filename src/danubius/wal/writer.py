@@ -7,7 +7,8 @@ Invariants:
 - A new file's header is written only when everything below its base is durable. So the records
   after a synced record's position are lost before it is, never the other way round.
 - Records that were reported written but not yet synced survive a failed sync: they are read back,
-  checked and carried over into the new file.
+  checked and carried over into the new file. So is all that a file left early holds, if it is little: a
+  disk that fails now and then does not use up the journal's files.
 Owned by the journal thread; every method may block and raise StorageFull or StorageFailed.
 """
 
@@ -41,6 +42,9 @@ _LARGE_GROUP: Final = 64
 """A group of at least this part of fill_bytes pays for its own allocation: filling doubles bytes."""
 _SYNCED_BYTES_MAX: Final = 64 * 1024
 """Larger groups are written and then synced: the second call is nothing beside so many bytes."""
+_CARRY_SHARE: Final = 16
+"""A file that was left with less than this part of it used is carried over whole, and is free. As many failures as
+there are files then leave a file's worth of records at least, at which a checkpoint is due (as the settings come)."""
 _CALM_GROUPS: Final = 64
 """Smaller groups in a row before the file is filled for them: beside large ones the zeros would be for those."""
 
@@ -220,6 +224,9 @@ class JournalWriter:
 
     def _open_next(self) -> Segment:
         carried = self._secure()
+        whole = self._read_whole()
+        if whole is not None:
+            return self._replace_left(whole)
         base = self.durable
         segment = self._segments.open_next(base)
         try:
@@ -237,6 +244,42 @@ class JournalWriter:
         self._segment = segment
         return segment
 
+    def _read_whole(self) -> list[Entry] | None:
+        """All records of a file that a failure made us leave early; None: it stays as it is."""
+        left = self._left
+        if left is None or not self.must_sync or self.durable == left.header.base:
+            return None
+        if self.end - left.header.base > self._config.file_bytes // _CARRY_SHARE:
+            return None
+        try:
+            return self._read_back(left, left.header.base)
+        except DanubiusError:
+            return None  # what is durable of it is safe where it is
+
+    def _replace_left(self, records: list[Entry]) -> Segment:
+        """A new file takes over from the one that we left, from its first record on: that one is free.
+
+        The records are durable in the new file before it has a header, and that is durable before the old one goes.
+        """
+        left = self._left
+        assert left is not None
+        base = left.header.base
+        segment = self._segments.open_next(base)
+        try:
+            buffers = self._pack(records, segment.header.sequence, base)
+            segment.file.pwritev(buffers, segment.at(base))
+            segment.file.datasync()
+            segment.file.pwritev([pack_file_header(segment.header)], 0)
+            segment.file.datasync()
+        except DanubiusError:
+            self._segments.retire(segment, base)
+            raise
+        self._segments.retire(left, base)
+        self._left = None
+        self.durable = self.end
+        self._segment = segment
+        return segment
+
     def _secure(self) -> list[Entry]:
         """Sync what the file that we left holds; if that fails, read back what is not durable."""
         left = self._left
@@ -250,15 +293,16 @@ class JournalWriter:
             else:
                 self.durable = self.end
                 return []
-        return self._read_back(left)
+        return self._read_back(left, self.durable)
 
-    def _read_back(self, left: Segment) -> list[Entry]:
-        count = self.end - self.durable
+    def _read_back(self, left: Segment, first: int) -> list[Entry]:
+        """The records from a position on, proven by their checksums."""
+        count = self.end - first
         content = bytearray(FILE_HEADER_BYTES + count)
         view = memoryview(content)
-        left.file.preadinto(view[FILE_HEADER_BYTES:], left.at(self.durable))
-        header = FileHeader(left.header.sequence, self.durable)
-        found = scan(view, header, self.durable, self.end)
+        left.file.preadinto(view[FILE_HEADER_BYTES:], left.at(first))
+        header = FileHeader(left.header.sequence, first)
+        found = scan(view, header, first, self.end)
         if found.end != self.end:
             raise StorageFailed(
                 f"{left.file.path} lost records at position {found.end} in a failed sync; "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from danubius.errors import StorageFailed, StorageFull
-from danubius.sim.disk import SimFiles
+from danubius.sim.disk import PowerLost, SimFiles
 from danubius.wal.committer import FAILURE_PAUSE_NS, Turn
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
@@ -266,3 +267,56 @@ def test_filling_ahead_may_fail_without_failing_the_record() -> None:
     owner = Owner(SimFiles(), config=config)
     owner.files.capacity_bytes = FILE_HEADER_BYTES + 1000
     owner.commit("a")
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_disk_that_fails_now_and_then_uses_up_no_files(operation: str) -> None:
+    """Every failure leaves a file: what it held is carried over, and it is used again."""
+    for seed in range(5):
+        owner = Owner(SimFiles(seed=seed))
+        expected: list[str] = []
+        for number in range(10 * CONFIG.files_max):
+            owner.files.fail(operation)
+            owner.append("failed", size=20)
+            owner.turn()
+            owner.commit(f"m{number}", size=20)
+            expected.append(f"m{number}")
+            assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+            if len(expected) > 8:  # what a checkpoint does
+                expected = expected[-1:]
+                owner.journal.trim(owner.journal.end_position - record_bytes(20))
+        position = owner.journal.end_position - len(expected) * record_bytes(20)
+        owner.files.crash(seed)
+        assert reopen(owner.files, position).bodies == expected
+
+
+def test_written_records_of_a_file_that_is_carried_over_are_durable() -> None:
+    for seed in range(20):
+        owner = Owner(SimFiles(seed=seed))
+        owner.commit("a")
+        for number in range(3):
+            owner.commit(f"w{number}", sync=False)
+            owner.files.fail("sync")
+            owner.append("failed")
+            owner.turn()
+            owner.commit(f"s{number}")
+        owner.files.crash(seed)
+        assert reopen(owner.files).bodies == ["a", "w0", "s0", "w1", "s1", "w2", "s2"]
+
+
+@pytest.mark.parametrize("steps", range(14))
+def test_power_loss_while_a_file_is_carried_over_loses_nothing_synced(steps: int) -> None:
+    for seed in range(20):
+        owner = Owner(SimFiles(seed=seed))
+        owner.commit("a", "b")
+        owner.files.fail("sync")
+        owner.append("failed")
+        owner.turn()
+        owner.files.lose_power_after(steps)
+        owner.append("c")
+        with contextlib.suppress(PowerLost):
+            owner.turn()
+        owner.files.crash(seed)
+        bodies = reopen(owner.files).bodies
+        assert bodies[:2] == ["a", "b"]
+        assert "c" in bodies or not owner.committed[2:]

@@ -176,5 +176,43 @@ def test_a_handler_that_steps_aside_lets_the_caller_work_meanwhile() -> None:
     assert seen == [([1], True), ([], True), ([2], False)]
 
 
+def test_who_hands_over_and_waits_finds_it_handled() -> None:
+    handled: list[tuple[list[int], bool]] = []
+
+    def handle(items: list[int], now_ns: int) -> int | None:
+        handled.append((items, worker.is_current))
+        return None
+
+    worker = Worker[int]("w", handle, on_crash=never)
+    worker.start()
+    assert worker.put_and_wait(1, lambda _: True, 30)
+    assert handled == [([1], True)]
+    assert not worker.put_and_wait(2, lambda _: False, 30)
+    worker.put(2)
+    assert worker.stop()
+    assert handled == [([1], True), ([2], True)]
+
+
+def test_nobody_waits_for_a_handler_that_hangs_and_what_it_has_is_handled_once() -> None:
+    may_go_on = threading.Event()
+    handled: list[int] = []
+
+    def handle(items: list[int], now_ns: int) -> int | None:
+        assert may_go_on.wait(30)
+        handled.extend(items)
+        return None
+
+    worker = Worker[int]("w", handle, on_crash=never)
+    worker.start()
+    assert worker.put_and_wait(1, lambda _: True, 0.001)
+    assert handled == []
+    # It is busy: nobody is asked to wait behind the one that hangs.
+    assert not worker.put_and_wait(2, lambda _: True, 30)
+    worker.put(2)
+    may_go_on.set()
+    assert worker.stop()
+    assert handled == [1, 2]
+
+
 def test_stop_without_start_is_fine() -> None:
     assert Worker[int]("w", lambda items, _: None, on_crash=never).stop()

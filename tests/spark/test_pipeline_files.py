@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from danubius.pipeline import iceberg
 from danubius.pipeline.reading import Given, load
 from danubius.pipeline.run import How, run_on
+from danubius.pipeline.table_schema import UnfitRows
 from e2e.cli_calls import run_json
 from spark.topics import administer, numbers, payloads, publish, read
 
@@ -271,3 +272,38 @@ format = "delta"
     assert len(_delta(pipelines.folder / "rows")) == 10
     assert any("again in 0.01 s" in line for line in pipelines.told)
     administer(pipelines.url, "delete_topic", topic)
+
+
+def test_rows_that_do_not_fit_are_refused_before_there_is_a_checkpoint(
+    pipelines: Pipelines, topic: str
+) -> None:
+    folder = pipelines.folder
+    there = pa.table({"offset": [7], "payload": ["a"]})
+    (folder / "parquet").mkdir()
+    pq.write_table(there, folder / "parquet" / "part-0.parquet")
+    DeltaTable.create(str(folder / "delta"), there.schema)
+    publish(pipelines.url, topic, numbers(0, 10))
+    file = folder / "unfit.toml"
+    for target in (
+        f'table = "{folder}/delta"\nformat = "delta"',
+        f'table = "{folder}/parquet"',
+        f'topic = "{topic}-out"',
+    ):
+        file.write_text(f"""
+checkpoint = "unused"
+[source.raw]
+topic = "{topic}"
+[step.more]
+sql = "SELECT CAST(offset AS STRING) AS offset, CAST(payload AS STRING) AS payload, 1 AS extra FROM raw"
+[sink.rows]
+from = "more"
+{target}
+""")
+        with pytest.raises(UnfitRows, match=r"unfit.toml:7: rows: .*extra") as caught:
+            pipelines.run(file)
+        assert "topic =" in target or "column offset is bigint in the table and string" in str(
+            caught.value
+        )
+        assert not (folder / "checkpoint" / "rows").exists()
+    assert _delta(folder / "delta") == []
+    assert [path.name for path in (folder / "parquet").iterdir()] == ["part-0.parquet"]

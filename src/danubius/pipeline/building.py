@@ -14,12 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from danubius.errors import DanubiusError
+from danubius.errors import DanubiusError, InvalidArgument
 from danubius.pipeline.functions import resolve
 from danubius.pipeline.graph import in_order
+from danubius.pipeline.parquet_folder import check as check_parquet
 from danubius.pipeline.problems import InvalidPipeline
 from danubius.pipeline.progress import OBSERVATION, OBSERVED_ROWS
+from danubius.pipeline.table_schema import UnfitRows
 from danubius.pipeline.tables import FORMAT as TABLE_FORMAT
+from danubius.pipeline.tables import Target
+from danubius.spark.write_options import check_columns, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +58,23 @@ def frame_of(spark: SparkSession, pipeline: Pipeline, sink: Sink) -> DataFrame:
             raise InvalidPipeline(f"{node.line}: {name}: {reason_of(error)}") from error
         frames[name] = frame
     return frames[sink.input]
+
+
+def check_target(frame: DataFrame, pipeline: Pipeline, sink: Sink) -> None:
+    """Refuse rows that the sink's topic or table cannot take, before there is a checkpoint; UnfitRows says why."""
+    try:
+        if sink.topic is not None:
+            check_columns(frame.schema, write_options(_target_options(pipeline, sink)))
+        elif sink.table is None:
+            return
+        elif sink.table.format != "parquet":
+            Target.of({k.lower(): v for k, v in _target_options(pipeline, sink).items()}).check(
+                frame.schema
+            )
+        elif sink.mode != "overwrite":  # which leaves nothing of what is there
+            check_parquet(Path(_absolute(sink.table.path)), frame.schema, sink.partition_by)
+    except InvalidArgument as error:
+        raise UnfitRows(f"{sink.line}: {sink.name}: {error.message}") from error
 
 
 def start_stream(
@@ -175,21 +196,29 @@ def _with_trigger(writer: Any, trigger: Trigger, *, is_once: bool) -> Any:
 
 def _with_target(writer: Any, pipeline: Pipeline, sink: Sink) -> Any:
     if sink.topic is not None:
-        options = {"url": pipeline.url, "topic": sink.topic} | sink.options
-        return writer.format(TOPIC_FORMAT).options(**options)
+        return writer.format(TOPIC_FORMAT).options(**_target_options(pipeline, sink))
     if sink.table is None:
         return writer.format("console").options(**sink.options)
-    path = _absolute(sink.table.path)
     if sink.table.format == "parquet":
+        path = _absolute(sink.table.path)
         writer = writer.format("parquet").option("path", path).options(**sink.options)
         return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+    return writer.format(TABLE_FORMAT).options(**_target_options(pipeline, sink))
+
+
+def _target_options(pipeline: Pipeline, sink: Sink) -> dict[str, str]:
+    """Of a sink that is written in Python: a topic, a Delta or an Iceberg table."""
+    if sink.topic is not None:
+        return {"url": pipeline.url, "topic": sink.topic} | sink.options
+    assert sink.table is not None
     options = {
-        "path": path, "tableFormat": sink.table.format, "partitionBy": ",".join(sink.partition_by),
-        "keys": ",".join(sink.keys), "compactEvery": str(sink.compact_every),
+        "path": _absolute(sink.table.path), "tableFormat": sink.table.format,
+        "partitionBy": ",".join(sink.partition_by), "keys": ",".join(sink.keys),
+        "compactEvery": str(sink.compact_every),
     }  # fmt: skip
     if sink.table.catalog:
         options["catalog"] = sink.table.catalog
-    return writer.format(TABLE_FORMAT).options(**options, **sink.options)
+    return options | sink.options
 
 
 def _absolute(path: str) -> str:

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from danubius.errors import InvalidArgument
-from danubius.pipeline.table_files import Batch, DataFile, Layout, nullable, remove
+from danubius.pipeline.table_files import Batch, DataFile, Layout, nullable, nullable_inside, remove
+from danubius.pipeline.table_schema import as_held, check_fit, check_partitions
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -46,6 +49,11 @@ class Place:
         self.folder = folder
         self._uri = catalog or f"sqlite:///{folder.parent / 'iceberg.db'}"
 
+    def has_catalog(self) -> bool:
+        """Whether there can be a table; looking for one would make a catalog's file."""
+        path = self._uri.removeprefix("sqlite:///")
+        return path == self._uri or Path(path).exists()
+
     def load(self) -> Table:
         return self._catalog().load_table((NAMESPACE, self.folder.name))
 
@@ -55,7 +63,9 @@ class Place:
         except NoSuchTableError:
             self.folder.mkdir(parents=True, exist_ok=True)
             table = self._catalog().create_table_if_not_exists(
-                (NAMESPACE, self.folder.name), nullable(schema), location=f"file://{self.folder}"
+                (NAMESPACE, self.folder.name),
+                nullable_inside(schema),
+                location=f"file://{self.folder}",
             )
         # Whoever made it may have died here; a table with rows stays as it is.
         if partition_by and not table.spec().fields and table.current_snapshot() is None:
@@ -69,6 +79,19 @@ class Place:
         catalog = SqlCatalog(NAMESPACE, uri=self._uri, warehouse=f"file://{self.folder.parent}")
         catalog.create_namespace_if_not_exists(NAMESPACE)
         return catalog
+
+
+def check(
+    place: Place, schema: Any, partition_by: tuple[str, ...], keys: tuple[str, ...] = ()
+) -> None:
+    """Refuse rows of this Arrow schema that the table cannot take; if there is none, it will have their columns."""
+    table: Table | None = None
+    if place.has_catalog():
+        try:
+            table = place.load()
+        except NoSuchTableError:
+            table = None
+    _check(table, place.folder, schema, partition_by, keys)
 
 
 def append(
@@ -85,6 +108,7 @@ def append(
     if _is_committed(table, batch):
         remove(lay.folder, files)
         return False
+    _check(table, place.folder, schema, lay.partition_by)
     if files or overwrite:
         with table.transaction() as change:
             if overwrite:
@@ -110,6 +134,8 @@ def upsert(
     """Rows whose keys are there replace them, the others are added; False if this batch was there already."""
     table = place.open(schema, partition_by)
     is_new = not _is_committed(table, batch)
+    if is_new:
+        _check(table, place.folder, schema, partition_by, lay.keys)
     if is_new and files:
         rows = pa.concat_tables([pq.read_table(lay.folder / file.path) for file in files])
         with table.transaction() as change:
@@ -219,6 +245,42 @@ def file_names(place: Place) -> set[str]:
 
 def _schema_of(table: Table) -> Any:
     return nullable(schema_to_pyarrow(table.schema(), include_field_ids=False))
+
+
+def _check(
+    table: Table | None,
+    folder: Path,
+    schema: Any,
+    partition_by: tuple[str, ...],
+    keys: tuple[str, ...] = (),
+) -> None:
+    title = f"the Iceberg table {folder}"
+    held = as_held(nullable(schema), _held, title)
+    if table is None:
+        return
+    is_begun = table.spec().fields or table.current_snapshot() is not None
+    if is_begun and (not keys or partition_by):
+        check_partitions(title, _partitions(table), partition_by)
+    # The files that are added say of all columns that they may be null, and Iceberg takes that at its word.
+    check_fit(
+        title, from_arrow_schema(schema_to_pyarrow(table.schema(), include_field_ids=False)), held
+    )
+
+
+def _held(field: Any) -> Any:
+    # What creating a table does; there is no public way to ask.
+    convert = Catalog._convert_schema_if_needed  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    converted = convert(pa.schema([field]))
+    return schema_to_pyarrow(converted, include_field_ids=False)
+
+
+def _partitions(table: Table) -> tuple[str, ...]:
+    """Columns as they are; a part of them, such as their day, by its own name."""
+    names: list[str] = []
+    for field in table.spec().fields:
+        column = table.schema().find_column_name(field.source_id)
+        names.append(column if str(field.transform) == "identity" and column else field.name)
+    return tuple(names)
 
 
 def _is_committed(table: Table, batch: Batch | None) -> bool:

@@ -26,13 +26,20 @@ import msgspec
 from danubius.client.core.address import parse_url
 from danubius.errors import InvalidArgument
 from danubius.pipeline import status as statuses
-from danubius.pipeline.building import frame_of, reason_of, start_stream, write_batch
+from danubius.pipeline.building import (
+    check_target,
+    frame_of,
+    reason_of,
+    start_stream,
+    write_batch,
+)
 from danubius.pipeline.core.supervision import Done, GaveUp, Retry, Start, Stop, Supervision
 from danubius.pipeline.functions import own_files
 from danubius.pipeline.graph import needs
 from danubius.pipeline.problems import InvalidPipeline
 from danubius.pipeline.progress import Figures, Json, advance, is_batch
 from danubius.pipeline.status import QueryStatus, Status
+from danubius.pipeline.table_schema import UnfitRows
 from danubius.pipeline.tables import TableDataSource
 from danubius.spark.sessions import session
 
@@ -159,19 +166,24 @@ class Run:
                         f"{name} failed ({attempt} of {most}), again in {delay_ms / 1000:g} s: {reason}"
                     )
                 case GaveUp(name, attempts, reason):
-                    self.tell(f"{name} failed {attempts} times and is given up: {reason}")
+                    often = "once" if attempts == 1 else f"{attempts} times"
+                    self.tell(f"{name} failed {often} and is given up: {reason}")
                 case Done(is_success):
                     self.outcome = is_success
 
     def _start(self, sink: Sink) -> None:
         try:
             frame = frame_of(self.spark, self.pipeline, sink)
+            check_target(frame, self.pipeline, sink)
             if self.pipeline.is_stream(sink):
                 query = start_stream(frame, self.pipeline, sink, is_once=self.how.is_once)
                 self._streams[sink.name] = Running(query)
                 _await_sources(query)
             else:
                 threading.Thread(target=self._write_batch, args=(sink, frame), daemon=True).start()
+        except UnfitRows as error:
+            self._obey(self._supervision.refused(sink.name, error.message))
+            return
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is this query's failure
             self._obey(self._supervision.failed(sink.name, reason_of(error), _clock_ms()))
             return
@@ -294,7 +306,8 @@ def run_on(
         _prepare(spark, pipeline, how)
         for name, waits in needs(pipeline, is_once=how.is_once).items():
             if not waits:  # what Spark finds wrong in the file is told before anything runs
-                frame_of(spark, pipeline, pipeline.sinks[name])
+                sink = pipeline.sinks[name]
+                check_target(frame_of(spark, pipeline, sink), pipeline, sink)
         speak = _with_name(pipeline.name, tell) if len(pipelines) > 1 else tell
         runs.append(Run(spark, pipeline, how, speak, watch, wake))
     if how.metrics_port is not None:

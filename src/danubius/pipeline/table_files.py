@@ -89,6 +89,25 @@ def nullable(schema: Any) -> Any:
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
+def nullable_inside(schema: Any) -> Any:
+    """The same with fields of structures, and values of arrays and maps, optional too: for a new table."""
+    return pa.schema([_optional(field) for field in schema])
+
+
+def _optional(field: Any) -> Any:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_optional(kind.field(at)) for at in range(kind.num_fields)])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_optional(kind.value_field))
+    elif pa.types.is_map(kind):
+        key = kind.key_field
+        if pa.types.is_nested(key.type):
+            key = _optional(key).with_nullable(False)
+        kind = pa.map_(key, _optional(kind.item_field))
+    return pa.field(field.name, kind, nullable=True, metadata=field.metadata)
+
+
 class _Files:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -152,7 +171,9 @@ def _split(batch: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | Non
     if not names:
         yield (), batch
         return
-    columns = [_known(name, batch.column(name)) for name in names]
+    columns = [batch.column(name) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        check_partition_column(name, column.type)
     distinct = pa.table(columns, names=list(names)).group_by(list(names)).aggregate([])
     for row in distinct.to_pylist():
         mask = None
@@ -168,8 +189,8 @@ def _split(batch: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | Non
         yield tuple(_as_text(row[name]) for name in names), batch.filter(mask)
 
 
-def _known(name: str, column: Any) -> Any:
-    kind = column.type
+def check_partition_column(name: str, kind: Any) -> None:
+    """Only values that have one way to be written can be names of folders."""
     if not (
         pa.types.is_string(kind)
         or pa.types.is_integer(kind)
@@ -179,7 +200,6 @@ def _known(name: str, column: Any) -> Any:
         raise InvalidArgument(
             f"a table cannot be partitioned by {name}, which is {kind}: use a text, a whole number, a date or a boolean"
         )
-    return column
 
 
 def _as_text(value: object) -> str | None:

@@ -20,10 +20,16 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from danubius.errors import DanubiusError, InvalidArgument
-from danubius.pipeline.table_files import Batch, DataFile, remove, write_files
+from danubius.pipeline.table_files import (
+    Batch,
+    DataFile,
+    check_partition_column,
+    remove,
+    write_files,
+)
+from danubius.pipeline.table_schema import UnfitRows, as_arrow, check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +70,16 @@ class Target:
     def layout(self) -> Layout:
         module = _module(self.format)
         return module.layout(Path(self.folder), self.partition_by, self.keys)
+
+    def check(self, schema: StructType) -> None:
+        """Refuse rows that the table cannot take, before anything is written."""
+        check_columns(schema.names, partition_by=self.partition_by, keys=self.keys)
+        rows = as_arrow(schema)
+        for name in self.partition_by:
+            check_partition_column(name, rows.field(name).type)
+        if len(self.partition_by) == len(rows):
+            raise UnfitRows("a table needs a column besides those that it is partitioned by")
+        _module(self.format).check(self._place(), rows, self.partition_by, self.keys)
 
     def commit(
         self, schema: Any, files: list[DataFile], batch: Batch | None, *, overwrite: bool = False
@@ -111,11 +127,11 @@ class TableDataSource(DataSource):
         return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        return TableWriter(Target.of(_lower(self.options)), schema, overwrite)
+        return TableWriter(_checked(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         del overwrite
-        return TableStreamWriter(Target.of(_lower(self.options)), schema)
+        return TableStreamWriter(_checked(self.options, schema), schema)
 
 
 class TableWriter(DataSourceArrowWriter):
@@ -130,7 +146,7 @@ class TableWriter(DataSourceArrowWriter):
         return Written(write_files(iterator, self._target.layout()), _batch())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = as_arrow(self._schema)
         batch = next((each.batch for each in messages if isinstance(each, Written)), None)
         self._target.commit(schema, _files(messages), batch, overwrite=self._overwrite)
 
@@ -154,12 +170,19 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         batch = next((each.batch for each in messages if isinstance(each, Written)), None)
         if batch is not None:
-            schema = to_arrow_schema(self._schema, timezone="UTC")
+            schema = as_arrow(self._schema)
             self._target.commit(schema, _files(messages), Batch(batch.query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         del batchId
         self._target.discard(_files(messages))
+
+
+def _checked(options: Any, schema: StructType) -> Target:
+    """Called on the driver, once for each job or query, before it has tasks."""
+    target = Target.of(_lower(options))
+    target.check(schema)
+    return target
 
 
 def _batch() -> Batch | None:

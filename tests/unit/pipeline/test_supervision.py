@@ -153,3 +153,11 @@ def test_done_is_said_once_and_only_at_the_end(events: list[tuple[str, str]]) ->
     for name in sorted(life.running):
         life.happen("finish", name)
     assert life.done == 1
+
+
+def test_what_cannot_be_started_however_often_is_given_up_at_once() -> None:
+    supervision = Supervision.of(RESTART, {"a": {}, "b": {}})
+    supervision.tick(0)
+    supervision.started("b")
+    assert supervision.refused("a", "why") == [GaveUp("a", 1, "why"), Stop("b")]
+    assert supervision.finished("b") == [Done(False)]

@@ -156,15 +156,26 @@ class Supervision:
             return self._end()
         query.failures += 1
         if query.failures >= self.restart.attempts_max:
-            query.state = State.FAILED
-            self.has_failed = True
-            return [GaveUp(name, query.failures, reason), *self.stop()]
+            return self._give_up(name)
         delay = min(
             self.restart.first_delay_ms << min(query.failures - 1, 40), self.restart.delay_max_ms
         )
         query.state, query.due_ms = State.WAITING, now_ms + delay
         query.restarts += 1
         return [Retry(name, delay, query.failures, reason)]
+
+    def refused(self, name: str, reason: str) -> list[Effect]:
+        """It cannot be started as things are, however often it is tried."""
+        query = self.queries[name]
+        query.reason = reason
+        query.failures += 1
+        return self._give_up(name)
+
+    def _give_up(self, name: str) -> list[Effect]:
+        query = self.queries[name]
+        query.state = State.FAILED
+        self.has_failed = True
+        return [GaveUp(name, query.failures, query.reason), *self.stop()]
 
     def stop(self) -> list[Effect]:
         """End everything; asked twice it does nothing new."""

@@ -51,7 +51,7 @@ async def test_sighup_changes_what_may_change_and_names_the_rest(
             "[broker]\nmessage_bytes_max = 5000\nring_bytes_max = '1MiB'\n[logs]\nlevel = 'debug'\n"
         )
         line = reload(broker, "settings reloaded")
-        assert "changed=broker.message_bytes_max, logs.level " in line
+        assert 'changed="broker.message_bytes_max, logs.level" ' in line
         assert "needs_restart=broker.ring_bytes_max" in line
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         await producer.send(bytes(2000))

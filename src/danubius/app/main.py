@@ -97,8 +97,9 @@ async def _serve(standalone: Standalone) -> int:
     collector = Collector(lambda: len(standalone.broker.topics_by_id))
     collector.start()
     standalone.broker.ticks.add(INTERVAL_MS, collector.tick)
+    warning = f"  {standalone.warning}" if standalone.warning else ""
     sys.stdout.write(
-        f"danubius ready: {standalone.url}  {standalone.http_url}  data {standalone.place}\n"
+        f"danubius ready: {standalone.url}  {standalone.http_url}{warning}  data {standalone.place}\n"
     )
     sys.stdout.flush()
     code = await ended

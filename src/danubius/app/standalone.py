@@ -35,6 +35,8 @@ from danubius.errors import DataDirectoryDamaged
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
+from danubius.runtime.listening import EXPOSED, is_exposed
+from danubius.runtime.privacy import is_open_to_others
 from danubius.tier.object_journal import ObjectJournal
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal
@@ -129,6 +131,7 @@ class Standalone:
                 self._options.data_dir, self._files, f"broker-{uuid.uuid4().hex[:12]}"
             )
         self._running.callback(self._home.release)
+        self._warn()
         try:
             if self._options.grpc is not None:
                 self._front = launch_grpc(self._options)
@@ -139,6 +142,18 @@ class Standalone:
             await self._close_grpc()
             self._running.close()
             raise
+
+    def _warn(self) -> None:
+        """Say what whoever started this may not have meant."""
+        if is_exposed(self._options.host):
+            facts = {"host": self._options.host, "danger": EXPOSED}
+            log.warning("this broker is open to the network", extra=facts)
+        home = self._home
+        if isinstance(home, DataDirectory) and is_open_to_others(home.path):
+            log.warning(
+                "other users of this machine may look into the data directory: chmod go= shuts them out",
+                extra={"directory": home.path},
+            )
 
     async def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
         def post(callback: Callable[[], None]) -> None:
@@ -241,6 +256,15 @@ class Standalone:
         return f"http://{dialable(self._options.host)}:{self.http_port}"
 
     @property
+    def warning(self) -> str:
+        """For the line that says it is ready; empty: there is none."""
+        return (
+            "open to the network, not encrypted, without log-in"
+            if is_exposed(self._options.host)
+            else ""
+        )
+
+    @property
     def place(self) -> str:
         """Where the data are."""
         home = self._home
@@ -256,6 +280,7 @@ class Standalone:
             "epoch": self._home.epoch,
             "topics": len(self.broker.topics),
             "connections": len(self.edge.connections),
+            **({"exposed": EXPOSED} if is_exposed(self._options.host) else {}),
             **(self._grpc.facts() if self._grpc is not None else {}),
             **self._tier_facts(),
             **({"store": self._home.url} if isinstance(self._home, DisklessHome) else {}),

@@ -16,6 +16,7 @@ from danubius.edge.rest.bounds import CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_
 from danubius.edge.rest.measuring import Measured
 from danubius.edge.rest.serving import not_allowed, not_found
 from danubius.errors import InvalidArgument
+from danubius.runtime.listening import open_socket
 
 if TYPE_CHECKING:
     import asyncio
@@ -131,8 +132,9 @@ class HttpServer(uvicorn.Server):
             config.load()
         self.lifespan = config.lifespan_class(config)
         try:
-            await self.startup()
-        except SystemExit:
+            every = open_socket(config.host, config.port, config.backlog)
+            await self.startup(None if every is None else [every])
+        except (OSError, SystemExit):
             raise InvalidArgument(
                 f"cannot listen on {config.host}:{config.port} for HTTP"
             ) from None

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from danubius.errors import DanubiusError, DataDirectoryInUse, StorageFailed, StorageFull
 from danubius.model.file_part import FileIdentity
 from danubius.runtime.machine import running_machine
+from danubius.runtime.privacy import FILE_MODE, make_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +102,7 @@ class Files(Protocol):
     """A file system as storage code sees it; `sim.disk.SimFiles` is its crashing, filling twin."""
 
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; `create` makes it if absent and never empties it."""
+        """Open a file; `create` makes it if absent, for its owner alone, and never empties it."""
         ...
 
     def exists(self, path: Path) -> bool: ...
@@ -110,7 +111,7 @@ class Files(Protocol):
         ...
 
     def mkdir(self, path: Path, *, sync: bool = False) -> None:
-        """Make a directory and its absent parents; `sync` makes the new names durable."""
+        """Make a directory and its absent parents, private ones; `sync` makes the new names durable."""
         ...
 
     def remove(self, path: Path) -> None:
@@ -156,7 +157,7 @@ class LocalFiles:
     def open(self, path: Path, *, create: bool = False, write: bool = True) -> LocalFile:
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
         try:
-            return LocalFile(path, os.open(path, flags, 0o644))
+            return LocalFile(path, os.open(path, flags, FILE_MODE))
         except OSError as error:
             raise translate(error, "open", path) from error
 
@@ -176,8 +177,7 @@ class LocalFiles:
 
     def mkdir(self, path: Path, *, sync: bool = False) -> None:
         try:
-            absent = [level for level in (path, *path.parents) if not level.exists()]
-            path.mkdir(parents=True, exist_ok=True)
+            absent = make_directories(path)
         except OSError as error:
             raise translate(error, "make the directory", path) from error
         if sync:

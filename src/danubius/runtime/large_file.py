@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.errors import StorageFailed
 from danubius.runtime.files import LocalFile, translate
+from danubius.runtime.privacy import FILE_MODE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,10 +98,10 @@ class LargeFile:
 def _open(path: Path, direct: int) -> int:
     flags = os.O_CLOEXEC | os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        return os.open(path, flags | direct, 0o644)
+        return os.open(path, flags | direct, FILE_MODE)
     except OSError as error:
         if error.errno not in _REFUSED or not direct:
             raise
     # When a file system refuses, it may have made the file.
     path.unlink(missing_ok=True)
-    return os.open(path, flags, 0o644)
+    return os.open(path, flags, FILE_MODE)

@@ -23,6 +23,7 @@ import socket
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument
+from danubius.runtime.listening import open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -450,7 +451,10 @@ async def listen(
     """Accept connections; `factory` makes the protocol of each. Port 0 picks a free one."""
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_server(factory, host, port, backlog=backlog)
+        if (opened := open_socket(host, port, backlog)) is not None:
+            server = await loop.create_server(factory, sock=opened, backlog=backlog)
+        else:
+            server = await loop.create_server(factory, host, port, backlog=backlog)
     except OSError as problem:
         raise InvalidArgument(f"cannot listen on {host}:{port}: {_reason(problem)}") from problem
     return Listener(server)

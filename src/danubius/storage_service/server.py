@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from danubius.errors import DanubiusError, InvalidArgument, Overloaded, ShuttingDown, StorageFull
+from danubius.runtime.listening import EXPOSED, ipv4_alone, is_exposed
 from danubius.storage_service.bounds import (
     CALL_SECONDS_MAX,
     CALLS_MAX,
@@ -100,13 +101,17 @@ class StorageServer:
         """Take the port; returns the real one."""
         shown = f"[{host}]" if ":" in host else host
         try:
-            bound = self._server.add_insecure_port(f"{shown}:{port}")
+            with ipv4_alone(host, port) as free_port:
+                bound = self._server.add_insecure_port(f"{shown}:{free_port}")
         except RuntimeError:
             bound = 0
         if not bound:
             raise InvalidArgument(
                 f"cannot listen on {shown}:{port}: choose another address with --listen"
             )
+        if is_exposed(host):
+            facts = {"host": host, "danger": EXPOSED}
+            log.warning("this storage server is open to the network", extra=facts)
         return bound
 
     def start(self) -> None:

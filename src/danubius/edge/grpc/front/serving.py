@@ -21,6 +21,7 @@ from danubius.edge.grpc import frames
 from danubius.edge.grpc.addresses import bracketed
 from danubius.edge.grpc.frames import Bound, header, peer_prefix
 from danubius.edge.grpc.window import Credit, cost_of
+from danubius.runtime.listening import ipv4_alone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -238,7 +239,8 @@ async def _bind(server: aio.Server, host: str, port: int, option: str) -> int:
     limit_s = time.monotonic() + BIND_S
     while True:
         try:
-            bound = server.add_insecure_port(address)
+            with ipv4_alone(host, port) as free_port:
+                bound = server.add_insecure_port(f"{bracketed(host)}:{free_port}")
         except RuntimeError:
             bound = 0
         if bound:

@@ -272,7 +272,10 @@ class Standalone:
 
     def _problems(self) -> list[str]:
         failures = [self.broker.journal_failure, self._ledgers.failure]
-        return [str(failure) for failure in failures if failure is not None]
+        problems = [str(failure) for failure in failures if failure is not None]
+        if (problem := self._checkpointer.problem) is not None:
+            problems.append(problem)
+        return problems
 
     def _facts(self) -> dict[str, object]:
         return {

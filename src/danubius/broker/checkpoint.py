@@ -31,6 +31,10 @@ TOPICS_A_SLICE: Final = 50
 """Whose states are captured in one turn of the loop: about half a millisecond."""
 RETRY_TICKS: Final = 20
 """After a failure the next attempt waits this many ticks."""
+FAILURES_MAX: Final = 3
+"""So many failures in a row are no accident: about ten seconds, after which the broker says that it is not well."""
+STUCK_S: Final = 300
+"""A checkpoint that has taken this long hangs, as far as anyone can tell."""
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +74,25 @@ class Checkpointer:
         self._last_position = 0
         self._last_ns = 0
         self._trimmed_position = 0
+        self._started_ns = 0
+        self._failure: DanubiusError | None = None
+        self._failures_in_row = 0
         # Since the start of the broker.
         self.checkpoints = 0
         self.failures = 0
+
+    @property
+    def problem(self) -> str | None:
+        """Why the broker is not well, if none can be made: its journal grows until publishing stops."""
+        if self._failure is not None and self._failures_in_row >= FAILURES_MAX:
+            return (
+                f"the last {self._failures_in_row} checkpoints failed, so the journal only grows: "
+                f"{self._failure.message}"
+            )
+        running_s = (self._broker.clock.monotonic_ns() - self._started_ns) // 1_000_000_000
+        if self._is_running and running_s >= STUCK_S:
+            return f"a checkpoint has been under way for {running_s} s, and the journal only grows"
+        return None
 
     @property
     def age_s(self) -> float:
@@ -145,6 +165,7 @@ class Checkpointer:
         """Make one checkpoint as of now."""
         self._is_running = True
         broker = self._broker
+        self._started_ns = broker.clock.monotonic_ns()
         capture = Capture(broker)
 
         def captured() -> None:
@@ -176,9 +197,12 @@ class Checkpointer:
             return
         if isinstance(outcome, DanubiusError):
             self.failures += 1
+            self._failure = outcome
+            self._failures_in_row += 1
             self._retry_tick = self._ticks + RETRY_TICKS
             log.warning("checkpoint failed, will be tried again", extra={"error": str(outcome)})
             return
+        self._failure, self._failures_in_row = None, 0
         self._last_position = position
         self._last_ns = self._broker.clock.monotonic_ns()
         self.checkpoints += 1

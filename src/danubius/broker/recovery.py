@@ -15,7 +15,7 @@ from danubius.broker.recovery_stages import count_staged, restore_jobs
 from danubius.broker.recovery_subscriptions import restore_subscription
 from danubius.broker.recovery_topics import restore_spaces, restore_topic
 from danubius.broker.snapshot import BrokerSnapshot, TopicState, decode_snapshot
-from danubius.errors import DanubiusError, DataDirectoryDamaged
+from danubius.errors import DanubiusError, DataDirectoryDamaged, StorageFull
 from danubius.ledger.entry import Entry
 from danubius.model.ids import Epoch, Offset, ProducerId, TopicId
 from danubius.model.limits import MIB
@@ -45,6 +45,8 @@ class Recovery:
         """By topic and producer id."""
         self._known_to: dict[int, int] = {}
         """By topic: which records the snapshot has of it, though they lie behind the snapshot's position."""
+        self._is_full = False
+        """Whether the disk had no room for ledgers."""
         self.records = 0
         self.bytes = 0
 
@@ -108,13 +110,27 @@ class Recovery:
                 await self._let_flusher_catch_up()
 
     async def _let_flusher_catch_up(self) -> None:
+        """Keep what is not in ledgers within its bound; on a full disk the bound is the journal's, which holds it all.
+
+        Such a broker serves what it has, refuses to publish, and writes the ledgers when there is room.
+        """
         await asyncio.sleep(0)
-        if self._broker.ledgers.is_congested:
-            flushed = asyncio.get_running_loop().create_future()
-            self._broker.ledgers.flush(flushed.set_result)
-            error: DanubiusError | None = await flushed
-            if error is not None:
-                raise error
+        ledgers = self._broker.ledgers
+        if not ledgers.is_congested:
+            return
+        flushed = asyncio.get_running_loop().create_future()
+        ledgers.flush(flushed.set_result)
+        error: DanubiusError | None = await flushed
+        if error is None:
+            return
+        if not isinstance(error, StorageFull):
+            raise error
+        if not self._is_full:
+            self._is_full = True
+            log.error(
+                "the disk is full: what the journal holds stays in memory until there is room for ledgers",
+                extra={"bytes_max": self._broker.journal.bytes_max, "error": error.message},
+            )
 
     def _apply(self, record: JournalRecord) -> None:
         if record.kind == BATCH_RECORD:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from danubius.broker.broker import Broker
-from danubius.broker.checkpoint import RETRY_TICKS, Checkpointer
+from danubius.broker.checkpoint import FAILURES_MAX, RETRY_TICKS, STUCK_S, Checkpointer
 from danubius.broker.config import BrokerConfig
 from danubius.errors import StorageFull
 from danubius.ledger.config import LedgerConfig
@@ -28,6 +28,19 @@ if TYPE_CHECKING:
     from danubius.errors import DanubiusError
 
 SNAPSHOTS = Path("/data/snapshots")
+
+
+class StepClock:
+    """Stands still until told otherwise."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+    def wall_us(self) -> int:
+        return self.now_ms * 1000
 
 
 class Token:
@@ -144,3 +157,38 @@ async def test_a_flush_that_ends_behind_the_stop_saves_nothing() -> None:
     assert len(answers) == 1
     assert answers[0] is not None
     assert not bench.files.exists(SNAPSHOTS)
+
+
+async def test_a_broker_whose_checkpoints_all_fail_says_so_until_one_succeeds() -> None:
+    bench = Bench()
+    assert await bench.append() is True
+    bench.files.fail("rename", times=1000)
+    for number in range(1, FAILURES_MAX + 3):
+        bench.checkpointer.run(lambda _: None)
+        await bench.settle()
+        problem = bench.checkpointer.problem
+        if number < FAILURES_MAX:
+            assert problem is None
+        else:
+            assert problem is not None
+            assert f"last {number} checkpoints" in problem
+            assert "injected fault" in problem
+    bench.files.heal()
+    bench.checkpointer.run(lambda _: None)
+    await bench.settle()
+    assert bench.checkpointer.problem is None
+
+
+async def test_a_checkpoint_that_hangs_is_a_problem_too() -> None:
+    bench = Bench()
+    clock = StepClock()
+    bench.broker.clock = clock
+    assert await bench.append() is True
+    bench.checkpointer.run(lambda _: None)
+    assert bench.checkpointer.problem is None
+    clock.now_ms += STUCK_S * 1000
+    problem = bench.checkpointer.problem
+    assert problem is not None
+    assert f"{STUCK_S} s" in problem
+    await bench.settle()
+    assert bench.checkpointer.problem is None

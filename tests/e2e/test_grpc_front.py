@@ -15,10 +15,10 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from danubius.edge.grpc import front_process
 from danubius.edge.grpc.frames import Open
 from danubius.edge.grpc.front_process import Front
 from danubius.edge.grpc.messages import danube
+from danubius.edge.grpc.pulse import MISSED_MAX
 from danubius.edge.grpc.relay import HIGH_WATER_BYTES
 from danubius.edge.grpc.servicer import Servicer
 from danubius.edge.grpc.switchboard import Switchboard
@@ -33,6 +33,27 @@ if TYPE_CHECKING:
 HEALTH = danube.service("HealthCheck")
 CONSUMERS = danube.service("ConsumerService")
 CALL_S = 60.0
+
+
+class Hourglass:
+    """Time as a front has it: some passes when it is turned, and only then."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Future[None] | None = None
+        self._begun = asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        assert seconds > 0
+        waiting = self._waiting = asyncio.get_running_loop().create_future()
+        self._begun.set()
+        await waiting
+
+    async def turn(self) -> None:
+        """End a pause, once there is one."""
+        await self._begun.wait()
+        self._begun.clear()
+        assert self._waiting is not None
+        self._waiting.set_result(None)
 
 
 class Bench:
@@ -64,8 +85,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def serving(*servicers: Servicer) -> AsyncGenerator[Bench]:
-    front = Front("info", "text")
+async def serving(*servicers: Servicer, pause: Any = asyncio.sleep) -> AsyncGenerator[Bench]:
+    front = Front("info", "text", pause)
     board = Switchboard(servicers, ())
     try:
         bound = await front.bind(Open("127.0.0.1", 0, 0))
@@ -236,11 +257,7 @@ async def stall_the_front() -> None:
             assert await stream.read() is aio.EOF
 
 
-async def test_a_front_that_dies_ends_its_calls_and_comes_back_on_its_ports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Time to take its port before it does.
-    monkeypatch.setattr(front_process, "AGAIN_S", 2.0)
+async def test_a_front_that_dies_ends_its_calls_and_comes_back_on_its_ports() -> None:
     await on_grpc_loop(die_and_come_back())
 
 
@@ -258,7 +275,8 @@ async def die_and_come_back() -> None:
         Servicer(CONSUMERS, streams={"ReceiveMessages": receive}),
         Servicer(HEALTH, {"HealthCheck": well}),
     ]
-    async with serving(*servicers) as bench:
+    glass = Hourglass()
+    async with serving(*servicers, pause=glass.pause) as bench:
         stream = bench.stream()
         reading = asyncio.get_running_loop().create_task(stream.read())
         await began.wait()
@@ -280,30 +298,38 @@ async def die_and_come_back() -> None:
                     await try_to_bind(bench.bound)
             assert not bench.front.is_up
         async with asyncio.timeout(CALL_S):
-            await bench.front.up.wait()
+            while not bench.front.restarts:
+                await glass.turn()
         assert bench.front.restarts == 1
         assert (await bench.ask()).status == 0
 
 
-async def test_a_front_that_hangs_is_killed_and_started_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(front_process, "PING_S", 0.2)
+async def test_a_front_that_hangs_is_killed_and_started_again() -> None:
     await on_grpc_loop(hang())
 
 
 async def hang() -> None:
-    async with serving(Servicer(HEALTH, {"HealthCheck": well})) as bench:
+    glass = Hourglass()
+    async with serving(Servicer(HEALTH, {"HealthCheck": well}), pause=glass.pause) as bench:
         assert (await bench.ask()).status == 0
         pid = bench.front.pid
         os.kill(pid, signal.SIGSTOP)
-        async with asyncio.timeout(CALL_S):
-            with pytest.raises(aio.AioRpcError) as lost:
-                await bench.ask()
-            assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
-            await bench.front.up.wait()
+        turns = 0
+        async with asyncio.timeout(CALL_S), asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(fail(bench))
+            while not bench.front.restarts:
+                await glass.turn()
+                turns += 1
+        assert asking.result() is grpc.StatusCode.UNAVAILABLE
+        assert turns > MISSED_MAX
         assert bench.front.pid not in (0, pid)
         assert (await bench.ask()).status == 0
+
+
+async def fail(bench: Bench) -> Any:
+    with pytest.raises(aio.AioRpcError) as lost:
+        await bench.ask()
+    return lost.value.code()
 
 
 def wait_until_dead(pid: int) -> None:

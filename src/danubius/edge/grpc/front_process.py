@@ -21,19 +21,24 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.edge.grpc import frames
 from danubius.edge.grpc.frames import header
+from danubius.edge.grpc.pulse import Pulse
 from danubius.edge.grpc.relay import Relay
 from danubius.errors import BrokerUnavailable, DanubiusError, InvalidArgument
+from danubius.runtime.processes import standing
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Coroutine, Generator
+    from typing import Any
 
     from danubius.edge.grpc.frames import Bound, Frame, Open
     from danubius.edge.grpc.switchboard import Switchboard
 
-START_S: Final = 30.0
-"""From the start of the process until it has its ports."""
-END_S: Final = 2.0
-"""Beyond the grace of calls under way, until it is killed."""
+    Pause = Callable[[float], Coroutine[Any, Any, None]]
+
+START_S: Final = 120.0
+"""From the start of the process until it has its ports, for one that neither gets there nor ends."""
+END_S: Final = 10.0
+"""Beyond the grace of calls under way, until it is killed; and for the kernel to end one that was."""
 AGAIN_S: Final = 0.1
 """Before a front that died is started again; twice as long each time,"""
 AGAIN_MAX_S: Final = 10.0
@@ -41,9 +46,7 @@ AGAIN_MAX_S: Final = 10.0
 STEADY_S: Final = 30.0
 """and from the beginning after it has lived for so long."""
 PING_S: Final = 5.0
-"""How often it is asked whether it is alive."""
-UNANSWERED_MAX: Final = 6
-"""Of these in a row, before it is taken for dead: counted, so that a machine that was asleep is not a reason."""
+"""How often it is asked whether it is alive; pulse.py says how many answers may be missed."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Of a terminal or a supervisor, to all processes at once: the broker acts on them, and ends the front."""
 
@@ -71,7 +74,7 @@ class _Life:
         self._bound: asyncio.Future[Bound] = asyncio.get_running_loop().create_future()
         self._board: Switchboard | None = None
         self._relay: Relay | None = None
-        self._is_answering = True
+        self._pulse = Pulse()
 
     async def bind(self, asked: Open) -> Bound:
         """Have it take its ports; returns the real ones."""
@@ -117,25 +120,30 @@ class _Life:
             await asyncio.to_thread(self.process.wait, END_S)
         return self.process.returncode
 
-    async def watch(self) -> None:
+    async def watch(self, pause: Pause) -> None:
         """Until it has ended, by itself or because it no longer answers."""
         assert self._relay is not None
-        unanswered = 0
-        while unanswered < UNANSWERED_MAX:
-            self._is_answering = False
-            self._relay.send(header(frames.PING))
-            try:
-                async with asyncio.timeout(PING_S):
-                    await self.ended.wait()
-            except TimeoutError:
-                unanswered = 0 if self._is_answering else unanswered + 1
-            else:
-                return
-        log.warning("the gRPC front does not answer and is killed")
+        loop = asyncio.get_running_loop()
+        ending = loop.create_task(self.ended.wait())
+        pausing: asyncio.Future[None] | None = None
+        try:
+            while True:
+                self._relay.send(header(frames.PING))
+                pausing = loop.create_task(pause(PING_S))
+                await asyncio.wait((ending, pausing), return_when=asyncio.FIRST_COMPLETED)
+                if ending.done():
+                    return
+                if self._pulse.tick(*standing(self.process.pid)):
+                    log.warning("the gRPC front does not answer and is killed")
+                    return
+        finally:
+            ending.cancel()
+            if pausing is not None:
+                pausing.cancel()
 
     def _hear(self, frame: Frame) -> None:
         if frame.kind == frames.PING:
-            self._is_answering = True
+            self._pulse.answered()
         elif self._board is not None:
             self._board.take(frame)
         elif self._bound.done():
@@ -162,9 +170,10 @@ class _Life:
 class Front:
     """The front, over all its lives."""
 
-    def __init__(self, log_level: str, log_format: str) -> None:
-        """Start it now, so that it is ready when the broker is."""
+    def __init__(self, log_level: str, log_format: str, pause: Pause = asyncio.sleep) -> None:
+        """Start it now, so that it is ready when the broker is; `pause` is how it waits for a time to pass."""
         self._log = (log_level, log_format)
+        self._pause = pause
         self._life = _Life(*self._log)
         self._keeper: asyncio.Task[None] | None = None
         self._asked: Open
@@ -209,7 +218,7 @@ class Front:
         wait_s = AGAIN_S
         while True:
             began_s = loop.time()
-            await self._life.watch()
+            await self._life.watch(self._pause)
             self.up.clear()
             code = await self._life.end()
             lived_s = loop.time() - began_s
@@ -220,7 +229,7 @@ class Front:
             if lived_s >= STEADY_S:
                 wait_s = AGAIN_S
             while not self.up.is_set():
-                await asyncio.sleep(wait_s)
+                await self._pause(wait_s)
                 wait_s = min(wait_s * 2, AGAIN_MAX_S)
                 await self._start_again()
 

@@ -44,7 +44,7 @@ test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes fr
 	$(PYTEST) -m azure tests
 
 CHECKS := "ruff format --check --quiet ." "ruff check --quiet ." "basedpyright --level error" \
-  "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py"
+  "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py tests/test_tidy_clock.py"
 
 check: $(STAMP) ## format, lint, types, layers, dependencies, tidiness (seconds)
 	@. .venv/bin/activate; failed=0; for step in $(CHECKS); do \

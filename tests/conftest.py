@@ -27,9 +27,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-_TIMEOUT_S = {"e2e": 240, "fuzz": 400, "property": 180, "shell": 240, "spark": 600}
-"""Folders whose tests may take longer than the default; a test's own mark wins."""
-_PROOF_TIMEOUT_S = 7200
+_PROOF_TIMEOUT_S = 4 * 3600
 _LINE_CHARACTERS = 200
 """Of a log: as many as say why a test failed."""
 
@@ -82,5 +80,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.serial)
         if IS_PROOF:
             item.add_marker(pytest.mark.timeout(_PROOF_TIMEOUT_S), append=False)
-        elif folder in _TIMEOUT_S and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_TIMEOUT_S[folder]))

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from e2e.broker_process import free_port
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -39,7 +40,6 @@ _ACCOUNT = "devstoreaccount1"
 _ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-_START_S = 40.0
 _ROOT = Path(__file__).parent.parent
 
 
@@ -165,22 +165,18 @@ def _running(command: Sequence[str], port: int) -> Generator[subprocess.Popen[by
             yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                os.killpg(process.pid, signal.SIGKILL)  # what it holds is nobody's any more
+            process.wait()
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int, output: int) -> None:
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
-        time.sleep(0.05)
+        time.sleep(LOOK_S)
     said = os.pread(output, 4000, 0).decode(errors="replace")
     raise AssertionError(f"{process.args} does not listen on port {port}: {said}")
 
@@ -189,7 +185,7 @@ def _ask(
     method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> int:
     request = urllib.request.Request(url, data=body, method=method, headers=headers or {})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=HANG_S) as answer:
         return answer.status
 
 
@@ -216,7 +212,7 @@ def _make_bucket_of(place: ObjectPlace) -> None:
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET_KEY,
     )
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + HANG_S
     while True:
         # It listens before all its parts know each other.
         try:
@@ -226,7 +222,7 @@ def _make_bucket_of(place: ObjectPlace) -> None:
         except (BotoCoreError, ClientError):
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.1)
+            time.sleep(LOOK_S)
         else:
             client.close()
             return

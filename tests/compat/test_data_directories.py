@@ -24,6 +24,7 @@ from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
 from danubius.broker.data_directory import FORMAT_VERSION
 from danubius.wal.config import JournalConfig
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 JOURNAL = JournalConfig(fill_bytes=0)
 MONTH_US = 31 * 24 * 3600 * 1_000_000
-WAIT_S = 60
 
 stored = pytest.mark.parametrize(
     ("version", "name"), [(version, name) for version in (2, 3) for name in ("stopped", "killed")]
@@ -143,7 +143,7 @@ async def test_topics_and_subscriptions_go_on(version: int, name: str, tmp_path:
                 await go_on(client, topic["name"], topic["subscriptions"])
         assert await client.admin.redrive("/default/bad", "s") == 1
         async with client.consumer("/default/bad", subscription="s") as consumer:
-            again = await consumer.receive(timeout=WAIT_S)
+            again = await consumer.receive(timeout=HANG_S)
             assert again.payload == b"/default/bad 0"
 
 
@@ -158,7 +158,7 @@ async def go_on(client: danubius.Client, topic: str, subscriptions: list[dict[st
         async with client.consumer(topic, subscription=name, type=kind) as consumer:
             came: list[tuple[str, int]] = []
             while len(came) < len(expected):
-                message = await consumer.receive(timeout=WAIT_S)
+                message = await consumer.receive(timeout=HANG_S)
                 came.append((message.topic, message.offset))
                 await consumer.ack(message)
         assert sorted(came) == sorted(expected)
@@ -173,12 +173,12 @@ async def test_a_month_later_delays_are_over(version: int, name: str, tmp_path: 
             "/default/later", subscription="s", start="earliest"
         ) as consumer:
             for _ in range(delayed):
-                message = await consumer.receive(timeout=WAIT_S)
+                message = await consumer.receive(timeout=HANG_S)
                 assert message.payload == b"in a month"
         if version > 2:
             await client.admin.create_subscription("/default/short", "s", start="earliest")
             async with client.producer("/default/short") as producer:
                 await producer.send(b"new")
             async with client.consumer("/default/short", subscription="s") as consumer:
-                message = await consumer.receive(timeout=WAIT_S)
+                message = await consumer.receive(timeout=HANG_S)
                 assert message.payload == b"new", "those of then have expired"

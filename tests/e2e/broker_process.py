@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from e2e.warm_start import WarmProcess
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,6 @@ SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
 READY: Final = re.compile(
     r"^danubius ready: danube://([^\s:]+):(\d+)\s+http://[^\s:]+:(\d+)\s+data (.+)$"
 )
-START_SECONDS_MAX: Final = 60.0
-STOP_SECONDS_MAX: Final = 60.0
 LOG_TAIL_CHARACTERS: Final = 8_000
 
 STARTED: list[BrokerProcess] = []
@@ -68,7 +67,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def run_command(*arguments: str, stdin: str | None = None, timeout_s: float = 90.0) -> Exit:
+def run_command(*arguments: str, stdin: str | None = None, timeout_s: float = HANG_S) -> Exit:
     """Run `danubius ARGUMENTS` to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "danubius", *arguments],
@@ -189,8 +188,8 @@ class BrokerProcess:
         return self
 
     def wait_ready(self) -> None:
-        limit = time.monotonic() + START_SECONDS_MAX
-        while not self._ready.wait(0.02):
+        limit = time.monotonic() + HANG_S
+        while not self._ready.wait(LOOK_S):
             if not self.is_running:
                 self._reap()
                 if self._ready.is_set():
@@ -199,7 +198,7 @@ class BrokerProcess:
                     f"the broker ended with code {self.exit_code}:\n{self.log_tail()}"
                 )
             if time.monotonic() > limit:
-                raise BrokerNotReady(f"not ready after {START_SECONDS_MAX} s:\n{self.log_tail()}")
+                raise BrokerNotReady(f"not ready after {HANG_S} s:\n{self.log_tail()}")
 
     def kill(self) -> None:
         """End it at once with SIGKILL."""
@@ -213,7 +212,7 @@ class BrokerProcess:
         assert self._process is not None
         self.ask_to_stop()
         try:
-            code = self._process.wait(STOP_SECONDS_MAX)
+            code = self._process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -225,7 +224,7 @@ class BrokerProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
-    def wait_exit(self, timeout_s: float = STOP_SECONDS_MAX) -> int:
+    def wait_exit(self, timeout_s: float = HANG_S) -> int:
         """Wait until it ends by itself."""
         assert self._process is not None
         code = self._process.wait(timeout_s)
@@ -258,7 +257,7 @@ class BrokerProcess:
 
     def health(self) -> dict[str, Any]:
         """What it says of itself."""
-        with urllib.request.urlopen(f"{self.http_url}/health", timeout=60) as page:
+        with urllib.request.urlopen(f"{self.http_url}/health", timeout=HANG_S) as page:
             return json.loads(page.read())
 
     def rss_peak_bytes(self) -> int:
@@ -288,7 +287,7 @@ class BrokerProcess:
 
     def _reap(self) -> None:
         for thread in self._threads:
-            thread.join(30.0)
+            thread.join(HANG_S)
         self._threads.clear()
         if self._process is not None:
             self._process.stdout.close()

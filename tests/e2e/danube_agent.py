@@ -18,6 +18,12 @@ import sys
 import grpc
 from danube import DanubeClientBuilder, DispatchStrategy, SubType
 
+HANG_S = 300.0
+"""As in patience.py, which is not here."""
+LOOK_S = 0.2
+MOMENT_S = 0.5
+"""For what must not come."""
+
 
 class Agent:
     def __init__(self, client) -> None:
@@ -80,7 +86,7 @@ class Agent:
                         if error.code() is not grpc.StatusCode.UNAVAILABLE:
                             errors.append(f"{error.code().name}: {error.details()}")
                             break
-                        await asyncio.sleep(0.2)
+                        await asyncio.sleep(LOOK_S)
                         continue
                     stored.append(number)
                     break
@@ -119,14 +125,14 @@ class Agent:
                         await self.consumers[name].ack(message)
         return taken
 
-    async def take_all(self, names, count, within=100.0):
+    async def take_all(self, names, count, within=HANG_S):
         """What several consumers get until `count` different payloads came, and a moment longer."""
         self.start_taking(names)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
                 while len({one for name in names for one in self.seen[name]}) < count:
                     await self.next_taken()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(MOMENT_S)
         return {name: self.seen[name] for name in names}
 
     async def begin_taking(self, names):
@@ -152,10 +158,10 @@ class Agent:
         """Until something was sent or received, or for a moment: several may wait for it."""
         self.progress.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(LOOK_S):
                 await self.progress.wait()
 
-    async def await_taken(self, names, payloads, within=100.0):
+    async def await_taken(self, names, payloads, within=HANG_S):
         """Which of these payloads did not come in time."""
         missing = set(payloads)
         with contextlib.suppress(TimeoutError):
@@ -175,7 +181,7 @@ class Agent:
         while self.is_sending:
             payload = f"{name}-{next(numbers)}"
             while await self._send_one(name, payload, keys):  # noqa: ASYNC110
-                await asyncio.sleep(0.2)  # nothing tells when a broker is back
+                await asyncio.sleep(LOOK_S)  # nothing tells when a broker is back
 
     async def _send_one(self, name, payload, keys):
         """Whether it has to be sent again."""

@@ -11,6 +11,7 @@ from grpc import aio
 
 from danubius.edge.grpc.messages import danube, danube_admin, danube_schema
 from e2e.grpc_loop import GrpcStream, on_grpc_loop
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -28,7 +29,7 @@ PACKAGES = {
     "TopicAdmin": danube_admin,
     "SecurityAdmin": danube_admin,
 }
-CALL_S = 60.0
+CALL_S = HANG_S
 """No call may take longer, however slow the machine is."""
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from e2e.danube_calls import calling
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 NON_RELIABLE, RELIABLE = 0, 1
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
-WITHIN_S = 60.0
+WITHIN_S = HANG_S
 
 
 class DanubeProducer:
@@ -153,7 +154,7 @@ async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 2 * 
     """Wait for what another process has no event for."""
     async with asyncio.timeout(within_s):
         while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
 
 
 @asynccontextmanager

@@ -13,13 +13,14 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from patience import HANG_S
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = _ROOT / ".venv" / "danube-client" / "bin" / "python"
 AGENT: Final = Path(__file__).with_name("danube_agent.py")
-ANSWER_S: Final = 120.0
 
 
 class DanubeFailed(Exception):
@@ -75,7 +76,7 @@ class DanubeProcess:
 
     def do(self, do: str, **arguments: Any) -> Any:
         """The same, and wait for it."""
-        return self.begin(do, **arguments).result(ANSWER_S)
+        return self.begin(do, **arguments).result(HANG_S)
 
     # ------------------------------------------------------------ what tests do most
 
@@ -91,7 +92,7 @@ class DanubeProcess:
         self.do("send", name=name, payload=data, key=key, attributes=attributes)
 
     def take(
-        self, name: str, count: int = 1, *, ack: bool = True, timeout_s: float = 60.0
+        self, name: str, count: int = 1, *, ack: bool = True, timeout_s: float = HANG_S
     ) -> list[Received]:
         """As many messages, or what came until the time was over."""
         taken: list[dict[str, Any]] = self.do(
@@ -120,7 +121,7 @@ class DanubeProcess:
         """End it without a word."""
         self._process.kill()
         self._process.wait()
-        self._reader.join(30.0)
+        self._reader.join(HANG_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):

@@ -18,6 +18,9 @@ import danubius
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PAUSE_S = 0.2
+"""Between two looks at whether it is over."""
+
 
 async def work(
     url: str, topic: str, name: str, seed: str, write: Callable[[str], None], stop: asyncio.Event
@@ -38,7 +41,7 @@ async def work(
         while not stop.is_set():
             try:
                 batch = await consumer.receive_batch(
-                    timeout=0.2, max_messages=dice.choice([20, 200, 2000])
+                    timeout=PAUSE_S, max_messages=dice.choice([20, 200, 2000])
                 )
             except danubius.DeadlineExceeded:
                 continue

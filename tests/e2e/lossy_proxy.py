@@ -9,6 +9,8 @@ import asyncio
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from patience import HANG_S
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
@@ -69,7 +71,7 @@ class LossyProxy:
         self._ending.set()
         self.cut()
         await self._server.wait_closed()
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(HANG_S):
             while self._running:
                 self._idle.clear()
                 await self._idle.wait()

@@ -9,13 +9,14 @@ import grpc
 from google.protobuf.message_factory import GetMessageClass
 
 from danubius.edge.grpc.messages import danube
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from danubius.edge.grpc.messages import Package
 
-DEADLINE_S = 90.0
+DEADLINE_S = HANG_S
 
 
 class Refusal(Exception):

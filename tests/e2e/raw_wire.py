@@ -15,6 +15,7 @@ import google_crc32c
 import msgspec
 
 from danubius.wire.commands import Opcode
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,6 @@ FRAME_HEADER: Final = struct.Struct("<IBBHIIII")
 BATCH_HEADER: Final = struct.Struct("<IIQIIBBHIQIIQqqQII")
 FRAME_MAGIC: Final = int.from_bytes(b"DNW\x01", "little")
 BATCH_MAGIC: Final = 0x42524E44
-WAIT_SECONDS: Final = 30.0
 
 assert FRAME_HEADER.size == 24
 assert BATCH_HEADER.size == 88
@@ -117,7 +117,7 @@ class RawPeer:
         self._next_correlation = 1
 
     async def __aenter__(self) -> RawPeer:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_S):
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
         return self
 
@@ -129,7 +129,7 @@ class RawPeer:
     ) -> None:
         self.abort()
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(HANG_S):
                 await self.writer.wait_closed()
         except OSError:
             pass  # A peer that was cut off is what many tests are about.
@@ -149,7 +149,7 @@ class RawPeer:
         assert isinstance(transport, asyncio.ReadTransport)
         transport.resume_reading()
 
-    async def send(self, data: bytes, *, within_s: float = WAIT_SECONDS) -> None:
+    async def send(self, data: bytes, *, within_s: float = HANG_S) -> None:
         try:
             self.writer.write(data)
             async with asyncio.timeout(within_s):
@@ -157,7 +157,7 @@ class RawPeer:
         except (ConnectionError, BrokenPipeError) as error:
             raise PeerClosed(str(error)) from error
 
-    async def receive(self, *, within_s: float = WAIT_SECONDS) -> RawFrame:
+    async def receive(self, *, within_s: float = HANG_S) -> RawFrame:
         """The next frame that is not a ping; pings are answered."""
         while True:
             received = await self._receive_any(within_s)
@@ -206,7 +206,7 @@ class RawPeer:
         assert answer.opcode == Opcode.SUBSCRIBED, answer
         return int(answer.fields[0])
 
-    async def wait_closed(self, *, within_s: float = WAIT_SECONDS) -> list[RawFrame]:
+    async def wait_closed(self, *, within_s: float = HANG_S) -> list[RawFrame]:
         """Everything the broker still said until it closed the connection."""
         said: list[RawFrame] = []
         try:

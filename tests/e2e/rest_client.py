@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from patience import HANG_S
+
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
-
-TIMEOUT_S = 60.0
 
 
 class Rest:
     """Talks to one broker over HTTP."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        self.http = httpx.AsyncClient(base_url=broker.http_url, timeout=TIMEOUT_S)
+        self.http = httpx.AsyncClient(base_url=broker.http_url, timeout=HANG_S)
 
     async def __aenter__(self) -> Rest:
         return self

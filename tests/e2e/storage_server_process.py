@@ -10,12 +10,12 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from e2e.broker_process import environment, free_port
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 READY: Final = re.compile(r"^danubius storage-server ready: grpc://(\S+)  backend (.+)$")
-START_SECONDS_MAX: Final = 60.0
 
 
 class StorageServerProcess:
@@ -52,7 +52,7 @@ class StorageServerProcess:
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
-        assert self._ready.wait(START_SECONDS_MAX), self.log()
+        assert self._ready.wait(HANG_S), self.log()
         assert self._process.poll() is None, self.log()
         return self
 
@@ -75,7 +75,7 @@ class StorageServerProcess:
         """Ask it to stop; its exit code."""
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(60.0)
+        self._process.wait(HANG_S)
         return self._reap()
 
     def end(self) -> None:
@@ -89,8 +89,8 @@ class StorageServerProcess:
     def _reap(self) -> int:
         assert self._process is not None
         assert self._reader is not None
-        code = self._process.wait(60.0)
-        self._reader.join(30.0)
+        code = self._process.wait(HANG_S)
+        self._reader.join(HANG_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code

@@ -14,6 +14,7 @@ from danubius.errors import InvalidArgument, ProducerBusy, TopicDeleted
 from e2e.broker_process import environment
 from e2e.lossy_proxy import LossyProxy
 from e2e.traffic import numbered, payloads, read_all
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,10 @@ ROWS = 20_000
 
 
 async def wait_for(client: danubius.Client, topic: str) -> None:
-    async with asyncio.timeout(60), client.producer(topic, access="wait-for-exclusive") as producer:
+    async with (
+        asyncio.timeout(HANG_S),
+        client.producer(topic, access="wait-for-exclusive") as producer,
+    ):
         await producer.send(b"at last")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import danubius
 from e2e.traffic import collect, nothing_comes, numbered, payloads, take
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from danubius import Client, Message
@@ -200,7 +201,7 @@ async def test_ack_timeout_hands_over_to_another_consumer(
                 topic, subscription="s", type="shared", name="fresh"
             ) as fresh:
                 offsets: set[int] = set()
-                async with asyncio.timeout(60.0):
+                async with asyncio.timeout(HANG_S):
                     while offsets != {0, 1, 2, 3}:
                         message = await fresh.receive()
                         offsets.add(message.offset)
@@ -255,7 +256,7 @@ async def test_receive_with_timeout_says_so(broker: BrokerProcess, topic: str) -
         await client.create_topic(topic)
         async with client.consumer(topic, subscription="s") as consumer:
             with pytest.raises(danubius.DanubiusError) as caught:
-                await consumer.receive(timeout=0.05)
+                await consumer.receive(timeout=SOON_S)
     assert caught.value.code == 504
 
 
@@ -312,13 +313,13 @@ async def test_tasks_that_share_a_consumer_leave_nothing_behind(
         seen: list[int] = []
         async with (
             client.consumer(topic, subscription="s", type="shared", start="earliest") as consumer,
-            asyncio.timeout(60),
+            asyncio.timeout(HANG_S),
         ):
 
             async def work() -> None:
                 while len(seen) < 500:
                     try:
-                        message = await consumer.receive(timeout=0.5)
+                        message = await consumer.receive(timeout=SOON_S)
                     except TimeoutError:
                         continue
                     seen.append(message.offset)
@@ -350,11 +351,11 @@ async def test_a_cancelled_subscribe_does_not_keep_the_subscription_busy(
             if not opening.cancelled():
                 await opening.result().close()
         # The last answer may still be under way, and with it what gives its consumer back.
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while any(  # noqa: ASYNC110  # another process: there is no event to wait for
                 s.consumers for s in (await client.describe_topic(topic)).subscriptions
             ):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(LOOK_S)
         # Perhaps none of them came as far as the broker: then this one makes the subscription.
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
             assert len(await take(consumer, 3)) == 3

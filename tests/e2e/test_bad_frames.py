@@ -14,6 +14,7 @@ import danubius
 from danubius.wire.commands import Opcode
 from e2e.raw_wire import PeerClosed, RawFrame, RawPeer, frame, record_batch
 from e2e.traffic import bystander
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -297,10 +298,10 @@ async def test_undecodable_batch_stops_nobody_for_good(broker: BrokerProcess, to
         await producer.produce([b"behind"], 2)
     async with danubius.connect(broker.url) as client:
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            assert (await consumer.receive(timeout=30.0)).payload == b"before"
+            assert (await consumer.receive(timeout=HANG_S)).payload == b"before"
             with pytest.raises(danubius.InvalidBatch, match="1"):
-                await consumer.receive(timeout=30.0)
-            assert (await consumer.receive(timeout=30.0)).payload == b"behind"
+                await consumer.receive(timeout=HANG_S)
+            assert (await consumer.receive(timeout=HANG_S)).payload == b"behind"
         async with client.reader(topic, start=2, stop_at_end=True) as reader:
             assert [message.payload async for message in reader] == [b"behind"]
 
@@ -319,7 +320,7 @@ async def test_random_bytes_from_many_peers(broker: BrokerProcess, topic: str) -
 
     async with (
         bystander(broker.url, topic) as other,
-        asyncio.timeout(60.0),
+        asyncio.timeout(HANG_S),
         asyncio.TaskGroup() as tasks,
     ):
         for _ in range(200):

@@ -10,6 +10,7 @@ import pytest
 import danubius
 import danubius.blocking
 from e2e.traffic import numbered
+from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -34,7 +35,7 @@ def test_produce_consume_and_acknowledge(broker: BrokerProcess, topic: str) -> N
             client.consumer(topic, subscription="s", type="shared") as consumer,
             pytest.raises(danubius.DanubiusError) as caught,
         ):
-            consumer.receive(timeout=0.1)
+            consumer.receive(timeout=SOON_S)
     assert received == [b"one", b"two", b"three", b"four"]
     assert caught.value.code == 504
 
@@ -44,10 +45,10 @@ def test_batches_and_readers(broker: BrokerProcess, topic: str) -> None:
         with client.producer(topic) as producer:
             producer.send_many(numbered(100))
         with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            batch = consumer.receive_batch(timeout=30.0)
+            batch = consumer.receive_batch(timeout=HANG_S)
             assert list(batch.payloads) == numbered(len(batch))
             consumer.nack(batch)
-            again = consumer.receive_batch(timeout=30.0)
+            again = consumer.receive_batch(timeout=HANG_S)
             assert again.redelivery_count == 1
             consumer.ack(again)
         with client.reader(topic, start=0, stop_at_end=True) as reader:

@@ -10,6 +10,7 @@ import pytest
 
 import danubius
 from e2e.traffic import numbered, payloads, read_all
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -35,14 +36,17 @@ async def test_backlog_far_beyond_the_cache(start_broker: StartBroker, topic: st
     total = BACKLOG_BYTES // MESSAGE_BYTES // CHUNK * CHUNK
     filler = bytes(MESSAGE_BYTES - 8)
     async with danubius.connect(broker.url) as client:
-        async with client.producer(topic, durability="written") as producer, asyncio.timeout(120.0):
+        async with (
+            client.producer(topic, durability="written") as producer,
+            asyncio.timeout(HANG_S),
+        ):
             for at in range(0, total, CHUNK):
                 await producer.send_many(
                     [number.to_bytes(8, "little") + filler for number in range(at, at + CHUNK)]
                 )
         seen = 0
         async with (
-            asyncio.timeout(90.0),
+            asyncio.timeout(HANG_S),
             client.consumer(topic, subscription="s", start="earliest") as consumer,
         ):
             while seen < total:
@@ -114,10 +118,10 @@ async def test_ledgers_that_every_cursor_passed_are_deleted(
             receipt = await producer.send(b"next")
         assert receipt.offset == 1_000
         start = 0
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(HANG_S):
             while start == 0:
                 start = (await client.describe_topic(topic)).summary.start_offset
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_S)
         assert start == 1_000
         assert payloads(await read_all(client, topic, start)) == [b"next"]
         with pytest.raises(danubius.DanubiusError, match="1000") as caught:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.broker_process import environment
+from patience import HANG_S
 
 
 def children_of(pid: int) -> list[int]:
@@ -32,7 +33,7 @@ def test_a_stopped_demo_leaves_no_broker_and_no_files(tmp_path: Path, how: signa
         brokers = children_of(demo.pid)
         assert len(brokers) == 1
         demo.send_signal(how)
-        _, said = demo.communicate(timeout=90)
+        _, said = demo.communicate(timeout=HANG_S)
     finally:
         demo.kill()
     assert demo.returncode == 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import danubius
 from e2e.broker_process import environment
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -82,9 +83,9 @@ async def test_a_producer_killed_between_pieces_leaves_nothing_behind(
             came.add(message.payload[:32].hex())
         assert stored <= came
         assert len(came - stored) <= 3, "at most the one that was on its way when it was killed"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while await backlog(client, topic):  # noqa: ASYNC110  # it is in another process
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_S)
 
 
 async def test_a_broker_killed_between_pieces_keeps_what_it_acknowledged(
@@ -116,7 +117,7 @@ async def test_a_broker_killed_between_pieces_keeps_what_it_acknowledged(
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
 
-        async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
             tasks.create_task(kill())
         await producer.send(b"end")

@@ -12,6 +12,7 @@ import pytest
 import danubius
 import danubius.blocking
 from danubius import ClientClosed, InvalidArgument, MessageTooLarge
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -33,9 +34,9 @@ async def backlog(client: danubius.Client, topic: str, subscription: str = "s") 
 
 
 async def until_backlog(client: danubius.Client, topic: str, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while await backlog(client, topic) != count:  # noqa: ASYNC110  # it is in another process
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key-shared"])
@@ -55,12 +56,12 @@ async def test_a_large_message_comes_whole(
         sent = large(1)
         receipt = await producer.send(sent, key=b"k", attributes={"kind": "photo"})
         await producer.send(b"behind")
-        assert (await consumer.receive(timeout=30)).payload == b"before"
-        message = await consumer.receive(timeout=30)
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"before"
+        message = await consumer.receive(timeout=HANG_S)
         assert message.payload == sent
         assert (message.key, dict(message.attributes)) == (b"k", {"kind": "photo"})
         assert message.offset == receipt.offset
-        behind = await consumer.receive(timeout=30)
+        behind = await consumer.receive(timeout=HANG_S)
         assert behind.payload == b"behind"
         await consumer.ack(message)
         await until_backlog(client, topic, 2)
@@ -89,7 +90,7 @@ async def test_pieces_that_went_to_others_are_fetched_and_acknowledged_by_whoeve
                         for one in consumers:
                             others.create_task(one.close())
 
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             for consumer in consumers:
                 tasks.create_task(_until_closed(receive(consumer)))
             async with (
@@ -117,12 +118,12 @@ async def test_what_was_not_acknowledged_comes_whole_again(
             client.consumer(topic, subscription="s", start="earliest") as consumer,
         ):
             await producer.send(sent)
-            message = await consumer.receive(timeout=30)
+            message = await consumer.receive(timeout=HANG_S)
             await consumer.nack(message, reason="not now")
-            again = await consumer.receive(timeout=30)
+            again = await consumer.receive(timeout=HANG_S)
             assert (again.payload, again.redelivery_count) == (sent, 1)
         async with client.consumer(topic, subscription="s") as consumer:
-            batch = await consumer.receive_batch(timeout=30)
+            batch = await consumer.receive_batch(timeout=HANG_S)
             assert batch.payloads == [sent]
             assert batch.to_arrow().column("payload").to_pylist() == [sent]
             await consumer.ack(batch)
@@ -160,7 +161,7 @@ async def test_a_partitioned_topic_keeps_the_pieces_of_a_message_together(
                 await producer.send(payload)
             came: set[bytes] = set()
             for _ in sent:
-                message = await consumer.receive(timeout=30)
+                message = await consumer.receive(timeout=HANG_S)
                 came.add(message.payload)
                 await consumer.ack(message)
             assert came == sent
@@ -178,7 +179,7 @@ def test_the_blocking_client_sends_and_receives_large_messages(
         client.consumer(topic, subscription="s", start="earliest") as consumer,
     ):
         producer.send(sent)
-        message = consumer.receive(timeout=30)
+        message = consumer.receive(timeout=HANG_S)
         assert message.payload == sent
         consumer.ack(message)
 
@@ -211,7 +212,7 @@ async def test_a_message_larger_than_the_broker_accepts(broker: BrokerProcess, t
         client.consumer(topic, subscription="s", start="earliest") as consumer,
     ):
         await producer.send(sent)
-        message = await consumer.receive(timeout=60)
+        message = await consumer.receive(timeout=HANG_S)
         assert message.payload == sent
         assert message.ranges == ((0, 3),)
 
@@ -232,7 +233,7 @@ async def test_pieces_in_a_transaction_are_there_together_or_not_at_all(
             await transaction.send(producer, b"before")
             await transaction.send(producer, sent, key=b"k", attributes={"a": "b"})
             await transaction.send(producer, b"behind")
-        messages = [await consumer.receive(timeout=30) for _ in range(3)]
+        messages = [await consumer.receive(timeout=HANG_S) for _ in range(3)]
         assert [message.payload for message in messages] == [b"before", sent, b"behind"]
         assert (messages[1].key, dict(messages[1].attributes)) == (b"k", {"a": "b"})
         async with client.transaction() as transaction:
@@ -253,12 +254,12 @@ async def test_a_large_message_that_fails_too_often_is_one_dead_letter(
     ):
         await producer.send(sent, attributes={"a": "b"})
         for _ in range(2):
-            message = await consumer.receive(timeout=30)
+            message = await consumer.receive(timeout=HANG_S)
             assert message.payload == sent
             await consumer.nack(message, reason="cannot read it")
         await until_backlog(client, topic, 0)
         async with client.consumer(f"{topic}-dead", subscription="s", start="earliest") as dead:
-            letter = await dead.receive(timeout=30)
+            letter = await dead.receive(timeout=HANG_S)
             assert letter.payload == sent
             assert letter.attributes["x-failure-reason"] == "cannot read it"
             assert letter.attributes["a"] == "b"

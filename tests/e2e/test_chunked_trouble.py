@@ -13,6 +13,7 @@ from danubius import InvalidBatch
 from danubius.client.core.chunks import Slicer, plan, write_offsets
 from danubius.client.producer_lane import ProducerLane
 from e2e.traffic import nothing_comes
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -55,9 +56,9 @@ async def backlog(client: danubius.Client, topic: str) -> int:
 
 
 async def until_backlog(client: danubius.Client, topic: str, count: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while await backlog(client, topic) != count:  # noqa: ASYNC110  # it is in another process
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
 
 
 async def test_pieces_that_are_not_there_are_an_error_once(
@@ -72,14 +73,14 @@ async def test_pieces_that_are_not_there_are_an_error_once(
         await Sender(producer).send_last("0-1")
         await producer.send(b"behind")
         for _ in range(3):
-            assert (await consumer.receive(timeout=30)).payload == b"before"
+            assert (await consumer.receive(timeout=HANG_S)).payload == b"before"
         with pytest.raises(InvalidBatch, match="cannot be put together: there is no piece 0"):
-            await consumer.receive(timeout=30)
-        assert (await consumer.receive(timeout=30)).payload == b"behind"
+            await consumer.receive(timeout=HANG_S)
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"behind"
         async with client.reader(topic, start="earliest", stop_at_end=True) as reader:
             came: list[bytes] = []
             with pytest.raises(InvalidBatch, match="there is no piece 0"):
-                while (batch := await reader.read_batch(timeout=30)) is not None:
+                while (batch := await reader.read_batch(timeout=HANG_S)) is not None:
                     came += batch.payloads
             came += [message.payload async for message in reader]
             assert came == [*[b"before"] * 3, b"behind"]
@@ -96,8 +97,8 @@ async def test_offsets_beyond_the_topic_are_an_error_once(
         await Sender(producer).send_last("1000000-1000001")
         await producer.send(b"behind")
         with pytest.raises(InvalidBatch, match="cannot be put together"):
-            await consumer.receive(timeout=30)
-        assert (await consumer.receive(timeout=30)).payload == b"behind"
+            await consumer.receive(timeout=HANG_S)
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"behind"
 
 
 async def test_pieces_that_nobody_completes_are_acknowledged_and_others_wait(
@@ -112,12 +113,12 @@ async def test_pieces_that_nobody_completes_are_acknowledged_and_others_wait(
         await dead.send_first()
         await alive.send_first(HOUR_MS)
         await producer.send(b"behind")
-        message = await consumer.receive(timeout=30)
+        message = await consumer.receive(timeout=HANG_S)
         assert message.payload == b"behind"
         await consumer.ack(message)
         await until_backlog(client, topic, len(alive.offsets))
         await alive.send_last()
-        message = await consumer.receive(timeout=30)
+        message = await consumer.receive(timeout=HANG_S)
         assert message.payload == PAYLOAD
         await consumer.ack(message)
         await until_backlog(client, topic, 0)
@@ -126,11 +127,11 @@ async def test_pieces_that_nobody_completes_are_acknowledged_and_others_wait(
 async def receive_any(
     consumers: list[danubius.Consumer],
 ) -> tuple[danubius.Consumer, danubius.Message]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while True:
             for consumer in consumers:
                 try:
-                    return consumer, await consumer.receive(timeout=0.05)
+                    return consumer, await consumer.receive(timeout=SOON_S)
                 except TimeoutError:
                     continue
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from e2e.broker_process import BrokerProcess, environment, run_command
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +94,7 @@ def test_ctrl_c_stops_a_produce_that_waits_for_stdin(broker: BrokerProcess, topi
         assert [line["payload"] for line in consume(broker, topic, 1)] == ["a line"]
         command.send_signal(signal.SIGINT)
         try:
-            assert command.wait(timeout=60) == 1  # stdin is still open
+            assert command.wait(timeout=HANG_S) == 1  # stdin is still open
         finally:
             command.kill()
         assert command.stderr.read().strip() == b"danubius: stopped"

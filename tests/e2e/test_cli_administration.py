@@ -10,6 +10,7 @@ import pytest
 import danubius.blocking
 from danubius.cli.root import cli
 from e2e.cli_calls import call, run, run_json
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -173,7 +174,7 @@ def test_who_is_there_and_sent_away(broker: BrokerProcess, topic: str) -> None:
         client.consumer(topic, subscription="s", type="shared", name="cook") as consumer,
     ):
         producer.send(b"x")
-        consumer.receive(timeout=30)
+        consumer.receive(timeout=HANG_S)
         [line] = run_json(broker, "producers", "list", topic)
         assert (line["producer"], line["published_messages"]) == ("till", 1)
         assert "till" in run(broker, "producers", "list", topic)
@@ -259,7 +260,7 @@ def test_dead_letters_are_shown_sent_back_and_given_up(broker: BrokerProcess, to
     ):
         for key, payload in ((b"k", b"tea"), (b"\xff", b"cake")):
             producer.send(payload, key=key)
-            consumer.nack(consumer.receive(timeout=30), reason="cold")
+            consumer.nack(consumer.receive(timeout=HANG_S), reason="cold")
         _wait_for_dead_letters(broker, topic, 2)
         table = run(broker, "subscriptions", "dead-letters", topic, "s").splitlines()
         assert table[1].split()[-1] == "tea"
@@ -270,7 +271,7 @@ def test_dead_letters_are_shown_sent_back_and_given_up(broker: BrokerProcess, to
         assert second["key_base64"] == "/w=="
         [sent] = run_json(broker, "subscriptions", "redrive", topic, "s", "--count", "1")
         assert sent["messages"] == 1
-        again = consumer.receive(timeout=30)
+        again = consumer.receive(timeout=HANG_S)
         assert again.payload == b"tea"
         consumer.ack(again)
     said = run(broker, "subscriptions", "purge", topic, "s")
@@ -288,13 +289,13 @@ def test_a_blocked_subscription_is_released(broker: BrokerProcess, topic: str) -
         client.consumer(topic, subscription="s") as consumer,
     ):
         producer.send(b"tea")
-        consumer.nack(consumer.receive(timeout=30))
+        consumer.nack(consumer.receive(timeout=HANG_S))
         for _ in range(100):
             if run_json(broker, "subscriptions", "stats", topic, "s")[0]["is_blocked"]:
                 break
         [released] = run_json(broker, "subscriptions", "unblock", topic, "s")
         assert released["messages"] == 1
-        assert consumer.receive(timeout=30).payload == b"tea"
+        assert consumer.receive(timeout=HANG_S).payload == b"tea"
     run(broker, "subscriptions", "update", topic, "s", "--inherit")
     assert run_json(broker, "subscriptions", "describe", topic, "s")[0]["failure"] is None
 

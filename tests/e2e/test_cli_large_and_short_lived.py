@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import danubius.blocking
 from e2e.broker_process import run_command
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +49,7 @@ def test_messages_with_a_time_to_live(broker: BrokerProcess, topic: str) -> None
             done = run_command("produce", topic, *arguments, "--url", broker.url)
             assert done.code == 0, done.stderr
         with client.consumer(topic, subscription="s") as consumer:
-            assert consumer.receive(timeout=30).payload == b"long"
+            assert consumer.receive(timeout=HANG_S).payload == b"long"
 
 
 def test_what_does_not_go_together_is_refused(topic: str) -> None:

@@ -16,6 +16,7 @@ from e2e.broker_process import run_command
 from e2e.cli_calls import call, run, run_json
 from e2e.rest_client import Rest
 from e2e.traffic import payloads, read_all
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,9 +55,9 @@ async def numbers(broker: BrokerProcess, topic: str) -> list[int]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for what another process does, of which nobody tells."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_S)
 
 
 async def called(broker: BrokerProcess, *arguments: str) -> Exit:
@@ -74,12 +75,12 @@ async def told_json(broker: BrokerProcess, *arguments: str) -> list[dict[str, An
 async def offloaded(broker: BrokerProcess, topic: str) -> list[dict[str, Any]]:
     """Move everything, and wait until the files are gone too."""
     await told(broker, "topics", "offload", topic)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while True:
             lines = await told_json(broker, "topics", "ledgers", topic)
             if all(line["tier"] == "cold" for line in lines):
                 return lines
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_S)
 
 
 async def cold_lines(client: danubius.Client, topic: str) -> list[LedgerSummary]:
@@ -173,7 +174,7 @@ async def test_readers_see_no_seam_while_ledgers_are_rolled_moved_and_deleted_un
     broker = start(start_broker, tmp_path)
     await told(broker, "topics", "create", topic, "--offload-age", "0")
     stream = Stream(broker, topic)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as group:
         group.create_task(stream.produce())
         group.create_task(stream.read())
         tiers: set[str] = set()
@@ -283,7 +284,7 @@ async def test_operators_see_and_move_ledgers_over_rest_and_by_metrics(
         ]
         answer = await rest.http.patch(rest.path(topic), json={"policies": {"local_bytes": 5}})
         assert answer.json()["effective"]["local_bytes"] == 5
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             metrics = ""
             while 'danubius_tier_ledgers{tier="cold"} 0' in metrics or not metrics:
                 metrics = (await rest.http.get("/metrics")).text

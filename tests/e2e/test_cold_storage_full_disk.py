@@ -12,6 +12,7 @@ from e2e.rest_client import Rest
 from e2e.test_cold_storage import SMALL, cold_lines, fill, numbers, objects_of, offloaded, until
 from e2e.test_full_disk import fill as take_all_room
 from e2e.test_full_disk import small_disk
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,9 +51,9 @@ async def test_a_full_store_stops_nobody_and_takes_all_when_there_is_room(
         await fill(broker, topic, 2000, 3000)
         await asyncio.to_thread(run, broker, "topics", "offload", topic, "--no-wait")
         before = await failures(broker)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while await failures(broker) < before + 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_S)
         # It says why it does not move, and goes on with everything else.
         done = await asyncio.to_thread(call, broker, "topics", "offload", topic, "--timeout", "1s")
         assert done.code == 1
@@ -70,9 +71,9 @@ async def test_a_full_store_stops_nobody_and_takes_all_when_there_is_room(
         # That it waits may be told once more: it has not tried again yet.
         done = await asyncio.to_thread(call, broker, "topics", "offload", topic)
         assert done.code == 0
-        async with danubius.connect(broker.url) as client, asyncio.timeout(30):
+        async with danubius.connect(broker.url) as client, asyncio.timeout(HANG_S):
             while not (cold_ledgers := await cold_lines(client, topic)):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_S)
         names = {line.object for line in cold_ledgers}
         assert {str(path.relative_to(cold)) for path in objects_of(cold)} == names
         await until(lambda: not left_behind(cold))

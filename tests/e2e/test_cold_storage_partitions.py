@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import danubius
 from e2e.cli_calls import call, run, run_json
 from e2e.test_cold_storage import objects_of, offloaded, start
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ async def read(broker: BrokerProcess, topic: str, count: int) -> list[int]:
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(topic, subscription="s", start="earliest") as consumer,
-        asyncio.timeout(60),
+        asyncio.timeout(HANG_S),
     ):
         while len(found) < count:
             batch = await consumer.receive_batch()

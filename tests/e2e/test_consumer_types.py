@@ -16,6 +16,7 @@ from danubius.wire.commands import Opcode
 from e2e.lossy_proxy import LossyProxy
 from e2e.raw_wire import RawPeer, frame
 from e2e.traffic import collect, nothing_comes, numbered, payloads, take
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from danubius import Client, Consumer, Message
@@ -95,7 +96,7 @@ async def enter_within(client: Client, topic: str, seconds: float) -> None:
             if error.code != SUBSCRIPTION_BUSY:
                 raise
             refusal = str(error)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
     pytest.fail(f"still blocked after {seconds} s: {refusal}")
 
 
@@ -203,7 +204,7 @@ async def test_failover_order_holds_over_many_promotions(broker: BrokerProcess, 
             for at in range(0, total, 20):
                 await producer.send_many(numbered(20, at))
 
-        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
             number = 0
             while len(first_seen) < total:
@@ -263,7 +264,7 @@ async def test_key_shared_keeps_order_per_key_under_churn(
         ) as consumer:
             while life > 0 and len(acked) < total:
                 with suppress(danubius.DeadlineExceeded):
-                    message = await consumer.receive(timeout=0.2)
+                    message = await consumer.receive(timeout=SOON_S)
                     ledger.take(name, message)
                     await consumer.ack(message)
                     acked.add(message.offset)
@@ -281,7 +282,7 @@ async def test_key_shared_keeps_order_per_key_under_churn(
             for at in range(0, total, 50):
                 await producer.send_many(numbered(50, at), keys=keys[at : at + 50])
 
-        async with asyncio.timeout(120.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
             for slot in range(4):
                 tasks.create_task(keep_consuming(client, slot))
@@ -313,7 +314,7 @@ async def test_key_shared_one_stuck_key_does_not_stop_the_others(
         own = {first[0].key}
         received = [first[0].offset]
         try:
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(HANG_S):
                 while len(received) < 400:
                     message = await healthy.receive()
                     await healthy.ack(message)
@@ -369,7 +370,7 @@ async def test_message_credit_is_exact(broker: BrokerProcess, topic: str) -> Non
             assert delivered.opcode == Opcode.DELIVER
             assert delivered.fields[1:4] == [0, 3, 3]
             with pytest.raises(TimeoutError):
-                await peer.receive(within_s=0.2)
+                await peer.receive(within_s=SOON_S)
             await peer.send(active_flow(handle, 2))
             delivered = await peer.receive()
             assert delivered.fields[1:4] == [3, 5, 2]

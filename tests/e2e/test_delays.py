@@ -14,6 +14,7 @@ import danubius
 import danubius.blocking
 from danubius import InvalidArgument, TopicDeleted
 from e2e.traffic import collect, nothing_comes, read_all
+from patience import HANG_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def test_delayed_messages_come_when_they_are_due_and_not_before(
         due[b"later"] = began + timedelta(milliseconds=500)
         came: list[bytes] = []
         while len(came) < 6:
-            message = await consumer.receive(timeout=30)
+            message = await consumer.receive(timeout=HANG_S)
             assert datetime.now(UTC) >= due.get(message.payload, began)
             came.append(message.payload)
             if message.payload == b"900":
@@ -135,7 +136,7 @@ def test_blocking_client_delays(broker: BrokerProcess, topic: str) -> None:
         producer.send_many([b"3"], deliver_at=datetime.now(UTC))
         producer.flush()
         with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            came = [consumer.receive(timeout=30).payload for _ in range(3)]
+            came = [consumer.receive(timeout=HANG_S).payload for _ in range(3)]
             assert sorted(came) == [b"1", b"2", b"3"]
 
 

@@ -11,12 +11,15 @@ import danubius
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from e2e.traffic import eventually, nothing_comes
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
+
+DELAY_S = 3.0
 
 
 @contextmanager
@@ -41,8 +44,8 @@ async def test_a_release_waits_for_the_disk(start_broker: StartBroker) -> None:
         sent = {b"%d" % number for number in range(20)}
         await producer.send_many([bytes(1000)] * 20)
         loop = asyncio.get_running_loop()
-        await producer.send_many(sorted(sent), deliver_after=3)
-        late_s = loop.time() + 10
+        await producer.send_many(sorted(sent), deliver_after=DELAY_S)
+        late_s = loop.time() + 3 * DELAY_S
         with failing_writes(broker):
             # On a very slow machine the messages may be released before: then this shows nothing, and fails nothing.
             await eventually(
@@ -51,7 +54,7 @@ async def test_a_release_waits_for_the_disk(start_broker: StartBroker) -> None:
             )
         came: list[bytes] = []
         while len(came) < 40:
-            message = await consumer.receive(timeout=60)
+            message = await consumer.receive(timeout=HANG_S)
             came.append(message.payload)
             await consumer.ack(message)
         assert sorted(payload for payload in came if payload != bytes(1000)) == sorted(sent)
@@ -72,7 +75,7 @@ async def test_a_rate_slows_down_what_is_scheduled_and_loses_nothing(
             await producer.send_many(sent, deliver_after=0.5)
             came: list[bytes] = []
             while len(came) < 500:
-                batch = await consumer.receive_batch(timeout=60)
+                batch = await consumer.receive_batch(timeout=HANG_S)
                 came += batch.payloads
                 await consumer.ack(batch)
             assert sorted(came) == sorted(sent)

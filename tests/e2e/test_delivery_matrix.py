@@ -12,6 +12,7 @@ import pytest
 
 import danubius
 from e2e.traffic import collect, nothing_comes, numbered, payloads, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -266,7 +267,7 @@ async def test_window_never_throttles_a_healthy_consumer(broker: BrokerProcess, 
     ):
         await producer.send_many([b"x" * 100] * 100_000)
         seen = 0
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(HANG_S):
             while seen < 100_000:
                 seen += len(await consumer.receive_batch())
     assert seen == 100_000
@@ -285,7 +286,7 @@ async def test_describe_shows_backlog_and_unacked(broker: BrokerProcess, topic: 
         floors: list[int] = []
 
         async def poll() -> None:
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(HANG_S):
                 while not floors or floors[-1] != 4:
                     described = await client.describe_topic(topic)
                     floors.append(described.subscriptions[0].floor)

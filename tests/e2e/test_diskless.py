@@ -30,6 +30,7 @@ from e2e.test_crash import (
 )
 from e2e.traffic import eventually, read_all
 from object_servers import ObjectPlace, redis_server, s3_by_moto, s3_by_seaweedfs
+from patience import HANG_S
 from proving import IS_PROOF, sized
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ async def test_kills_lose_nothing_though_each_start_is_on_an_empty_disk(
             ]
             await kill_again_and_again(broker, tmp_path, kills, ordered, spread)
             stop.set()
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(HANG_S):
                 for task in producing:
                     await task
             await wait_all_delivered(ordered, len(ordered.acked), "exclusive")

@@ -13,6 +13,7 @@ from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from e2e.broker_process import run_command
 from e2e.traffic import numbered, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from danubius.client.options import SubscriptionTypeName
@@ -32,7 +33,7 @@ async def received(
     client: danubius.Client, topic: str, count: int, kind: SubscriptionTypeName = "exclusive"
 ) -> list[bytes]:
     async with client.consumer(topic, subscription="s", type=kind, start="earliest") as consumer:
-        messages = await take(consumer, count, within_s=60)
+        messages = await take(consumer, count, within_s=HANG_S)
         for message in messages:
             await consumer.ack(message)
         return [message.payload for message in messages]
@@ -62,7 +63,7 @@ async def test_a_subscription_is_slowed_down_by_none_but_its_own_rate(
 
         async def one(name: str) -> list[bytes]:
             async with client.consumer(topic, subscription=name, start="earliest") as consumer:
-                return [message.payload for message in await take(consumer, COUNT, within_s=60)]
+                return [message.payload for message in await take(consumer, COUNT, within_s=HANG_S)]
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(f"s{number}")) for number in range(4)]
@@ -91,7 +92,7 @@ async def test_a_rate_that_would_take_for_ever_is_lifted_live(
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
             first = await take(consumer, 1)
             await client.admin.update_topic(topic, Policies(dispatch_messages_per_s=0))
-            rest = await take(consumer, COUNT - 1, within_s=60)
+            rest = await take(consumer, COUNT - 1, within_s=HANG_S)
     assert [message.payload for message in first + rest] == numbered(COUNT)
 
 
@@ -118,7 +119,7 @@ async def test_a_namespace_has_one_rate_for_all_its_topics_and_it_goes_with_the_
         async with client.consumer(topics[0], subscription="s") as consumer:
             await take(consumer, 1)
             await client.admin.update_namespace(space, Policies(dispatch_messages_per_s=None))
-            rest = await take(consumer, 999, within_s=60)
+            rest = await take(consumer, 999, within_s=HANG_S)
         assert [message.payload for message in rest] == numbered(1_000)[1:]
         await client.admin.delete_namespace(space, force=True)
 

@@ -15,6 +15,7 @@ import pytest
 import danubius
 from e2e.broker_process import READY, BrokerProcess, environment, free_port
 from e2e.traffic import numbered, payloads, read_all, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -80,7 +81,7 @@ async def test_a_broker_that_distrusts_itself_ends_and_saves_nothing(
                         await producer.send(b"late")
                         answered += 1
                 assert caught.value.is_retryable
-        said, _ = await asyncio.to_thread(process.communicate, timeout=90.0)
+        said, _ = await asyncio.to_thread(process.communicate, timeout=HANG_S)
     assert process.returncode == 1
     assert "unexpected error" in said
     assert "BugError" in said

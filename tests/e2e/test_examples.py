@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.broker_process import environment
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -37,7 +38,7 @@ def test_example_runs(broker: BrokerProcess, name: str) -> None:
         [sys.executable, "-W", "error", str(_EXAMPLES / f"{name}.py")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         env=environment() | {"DANUBIUS_URL": broker.url, "COUNT": "20000"},
         check=False,
     )
@@ -65,7 +66,7 @@ def test_block_of_a_concept_runs(broker: BrokerProcess, name: str) -> None:
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         env=environment() | {"DANUBIUS_URL": broker.url},
         check=False,
     )

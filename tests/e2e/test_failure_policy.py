@@ -9,6 +9,7 @@ import pytest
 
 import danubius
 from danubius import Exhausted, FailurePolicy
+from patience import HANG_S, SOON_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def test_poison_ends_in_the_dead_letter_topic_and_comes_back(
         ) as consumer:
             deliveries: list[bytes] = []
             while len(deliveries) < 5:
-                message = await consumer.receive(timeout=30)
+                message = await consumer.receive(timeout=HANG_S)
                 deliveries.append(message.payload)
                 if message.payload == b"bad":
                     await consumer.nack(message, reason="it is bad")
@@ -58,7 +59,7 @@ async def test_poison_ends_in_the_dead_letter_topic_and_comes_back(
                 (1, 3, "it is bad")
             ]
             assert await client.admin.redrive(topic, SUBSCRIPTION) == 1
-            again = await consumer.receive(timeout=30)
+            again = await consumer.receive(timeout=HANG_S)
             assert (again.payload, again.key) == (b"bad", b"k")
             assert again.attributes == {"tint": "green", "x-redriven": "1"}
             await consumer.ack(again)
@@ -78,23 +79,23 @@ async def test_the_policy_is_changed_live_from_block_to_drop(
             ) as consumer,
             client.producer(topic) as producer,
         ):
-            await consumer.nack(await consumer.receive(timeout=30))
-            async with asyncio.timeout(60):
+            await consumer.nack(await consumer.receive(timeout=HANG_S))
+            async with asyncio.timeout(HANG_S):
                 while not await _is_blocked(client, topic):
                     pass
             await producer.send(b"next")
             with pytest.raises(danubius.ReceiveTimeout):
-                await consumer.receive(timeout=0.3)
+                await consumer.receive(timeout=SOON_S)
             assert await client.admin.unblock(topic, SUBSCRIPTION) == 1
-            again = await consumer.receive(timeout=30)
+            again = await consumer.receive(timeout=HANG_S)
             assert (again.payload, again.redelivery_count) == (b"bad", 0)
-            assert (await consumer.receive(timeout=30)).payload == b"next"
+            assert (await consumer.receive(timeout=HANG_S)).payload == b"next"
             await consumer.nack(again)
             await producer.send(b"last")
             drop = FailurePolicy(redeliveries_max=0, then=Exhausted.DROP)
             described = await client.admin.update_subscription(topic, SUBSCRIPTION, drop)
             assert described.effective_failure == drop
-            assert (await consumer.receive(timeout=30)).payload == b"last"
+            assert (await consumer.receive(timeout=HANG_S)).payload == b"last"
 
 
 async def test_an_ack_time_out_of_the_policy_brings_a_message_again(
@@ -107,7 +108,7 @@ async def test_an_ack_time_out_of_the_policy_brings_a_message_again(
         async with client.consumer(
             topic, subscription=SUBSCRIPTION, start="earliest", failure=policy
         ) as consumer:
-            counts = [(await consumer.receive(timeout=30)).redelivery_count for _ in range(3)]
+            counts = [(await consumer.receive(timeout=HANG_S)).redelivery_count for _ in range(3)]
         assert counts == [0, 1, 2]
 
 
@@ -123,7 +124,7 @@ async def test_poison_stops_only_its_key(broker: BrokerProcess, topic: str) -> N
                     await producer.send(b"%d" % number, key=b"sick" if number % 2 else b"sound")
             seen: list[bytes] = []
             while len(seen) < 3:
-                message = await consumer.receive(timeout=30)
+                message = await consumer.receive(timeout=HANG_S)
                 seen.append(message.payload)
                 if message.key == b"sick":
                     await consumer.nack(message)
@@ -141,15 +142,15 @@ async def test_counts_survive_a_kill(start_broker: StartBroker, topic: str) -> N
             topic, subscription=SUBSCRIPTION, start="earliest", failure=policy
         ) as consumer:
             for _ in range(3):
-                await consumer.nack(await consumer.receive(timeout=30))
-            message = await consumer.receive(timeout=30)
+                await consumer.nack(await consumer.receive(timeout=HANG_S))
+            message = await consumer.receive(timeout=HANG_S)
             assert message.redelivery_count == 3
             # Counts are written with the acknowledgements that come next, and closing waits for these.
             async with client.consumer(topic, subscription="other", start="earliest") as other:
-                await other.ack(await other.receive(timeout=30))
+                await other.ack(await other.receive(timeout=HANG_S))
             process.kill()
             process.start()
-            again = await consumer.receive(timeout=60)
+            again = await consumer.receive(timeout=HANG_S)
             assert again.redelivery_count == 3
 
 
@@ -167,7 +168,7 @@ async def test_dead_letters_move_once_through_kills(start_broker: StartBroker, t
             kills = 0
             while True:
                 try:
-                    message = await consumer.receive(timeout=2)
+                    message = await consumer.receive(timeout=SOON_S)
                 except danubius.ReceiveTimeout:
                     backlog = (await client.describe_topic(topic)).subscriptions[0].backlog
                     if not backlog:
@@ -196,5 +197,5 @@ async def _is_blocked(client: danubius.Client, topic: str) -> bool:
 async def _letters(client: danubius.Client, topic: str, count: int) -> list[danubius.Message]:
     await client.create_topic(topic, exist_ok=True)  # it may be about to appear
     async with client.reader(topic, start="earliest") as reader:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             return [await anext(reader) for _ in range(count)]

@@ -21,6 +21,7 @@ from danubius.errors import Retry
 from danubius.wire.commands import Opcode
 from e2e.raw_wire import RawPeer, RawProducer
 from e2e.traffic import collect, payloads, read_all, take
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -81,7 +82,7 @@ async def refuse(producer: danubius.Producer, payload: bytes, reason: str) -> in
     A broker on a busy machine may not have said anything by then, so that there is nothing to say yet.
     """
     tries = 0
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(HANG_S):
         while True:
             tries += 1
             with pytest.raises(danubius.DanubiusError) as caught:
@@ -95,7 +96,7 @@ async def refuse(producer: danubius.Producer, payload: bytes, reason: str) -> in
 def health(broker: BrokerProcess) -> int:
     """The status that a supervisor sees."""
     try:
-        with urllib.request.urlopen(broker.http_url + "/health", timeout=30.0) as response:
+        with urllib.request.urlopen(broker.http_url + "/health", timeout=HANG_S) as response:
             return response.status
     except urllib.error.HTTPError as error:
         with error:
@@ -104,10 +105,10 @@ def health(broker: BrokerProcess) -> int:
 
 async def eventually_healthy(broker: BrokerProcess) -> None:
     """What failed is tried again about once a second: health follows a moment behind the disk."""
-    limit = time.monotonic() + 60.0
+    limit = time.monotonic() + HANG_S
     while await asyncio.to_thread(health, broker) != 200:
         assert time.monotonic() < limit, "the broker's disk works, and it has not noticed"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(LOOK_S)
 
 
 class Impatient:
@@ -184,12 +185,12 @@ async def test_producer_waits_out_a_short_failure(start_broker: StartBroker, top
         client.producer(topic, send_timeout=60.0) as producer,
     ):
         await producer.send(b"before")
-        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             with failing_writes(broker):
                 sends = [
                     tasks.create_task(producer.send(b"during %d" % number)) for number in range(5)
                 ]
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(10 * SOON_S)
                 assert not any(send.done() for send in sends)
         messages = await read_all(client, topic)
     assert payloads(messages) == [b"before", *(b"during %d" % number for number in range(5))]
@@ -241,7 +242,7 @@ async def test_full_disk_is_survived(start_broker: StartBroker, topic: str) -> N
                 await raw.refused(STORAGE_FULL)
                 async with client.consumer(topic, subscription="s") as consumer:
                     [received] = await collect(
-                        [consumer], len(stored), within_s=60.0, is_acking=False
+                        [consumer], len(stored), within_s=HANG_S, is_acking=False
                     )
                 assert payloads(received)[: len(stored)] == stored
                 assert broker.is_running

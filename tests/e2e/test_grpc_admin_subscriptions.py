@@ -13,6 +13,7 @@ from danubius import FailurePolicy
 from e2e.danube_calls import Calls, calling
 from e2e.danube_peers import until
 from e2e.traffic import take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -63,7 +64,7 @@ async def test_subscriptions_are_listed_and_ended_with_their_consumers(
     async with client.consumer(topic, subscription="a") as consumer:
         assert (await admin("TopicAdmin/Unsubscribe", topic=topic, subscription="a")).success
         with pytest.raises(danubius.SubscriptionNotFound):
-            await consumer.receive(timeout=60)
+            await consumer.receive(timeout=HANG_S)
     listed = await admin("TopicAdmin/ListSubscriptions", name=topic)
     assert list(listed.subscriptions) == ["a-b", "b"]
     for name in ("a", "never"):
@@ -112,17 +113,17 @@ async def test_a_failure_policy_holds_for_consumers_that_are_there(
         client.consumer(topic, subscription=SUBSCRIPTION) as consumer,
     ):
         await producer.send(b"bad")
-        (message,) = await take(consumer, 1, within_s=60)
+        (message,) = await take(consumer, 1, within_s=HANG_S)
         for count in (1, 2):
             await consumer.nack(message)
-            (message,) = await take(consumer, 1, within_s=60)
+            (message,) = await take(consumer, 1, within_s=HANG_S)
             assert (message.payload, message.redelivery_count) == (b"bad", count)
         of = {"topic": topic, "subscription": SUBSCRIPTION}
         policy = {"max_redelivery_count": 0, "poison_policy": DROP}
         await admin("TopicAdmin/SetSubscriptionFailurePolicy", failure_policy=policy, **of)
         await consumer.nack(message)
         await producer.send(b"good")
-        (message,) = await take(consumer, 1, within_s=60)
+        (message,) = await take(consumer, 1, within_s=HANG_S)
         assert message.payload == b"good"
 
 
@@ -138,7 +139,7 @@ async def test_a_blocked_subscription_goes_on_when_the_policy_changes(
         client.producer(topic) as producer,
     ):
         await producer.send(b"bad")
-        (message,) = await take(consumer, 1, within_s=60)
+        (message,) = await take(consumer, 1, within_s=HANG_S)
         await consumer.nack(message)
 
         async def is_blocked() -> bool:
@@ -148,7 +149,7 @@ async def test_a_blocked_subscription_goes_on_when_the_policy_changes(
         await producer.send(b"good")
         drop = block | {"poison_policy": DROP}
         await admin("TopicAdmin/SetSubscriptionFailurePolicy", failure_policy=drop, **of)
-        (message,) = await take(consumer, 1, within_s=60)
+        (message,) = await take(consumer, 1, within_s=HANG_S)
         assert message.payload == b"good"
 
 
@@ -163,10 +164,10 @@ async def test_a_policy_set_before_the_first_consumer_is_its_policy(
     async with client.producer(topic) as producer:
         await producer.send_many([b"bad", b"good"])
     async with client.consumer(topic, subscription=SUBSCRIPTION, type="failover") as consumer:
-        first, second = await take(consumer, 2, within_s=60)
+        first, second = await take(consumer, 2, within_s=HANG_S)
         assert (first.payload, second.payload) == (b"bad", b"good")
         await consumer.nack(first)
-        (again,) = await take(consumer, 1, within_s=60)
+        (again,) = await take(consumer, 1, within_s=HANG_S)
         assert (again.payload, again.redelivery_count) == (b"bad", 1)
         await consumer.nack(again)
         await consumer.ack(second)
@@ -196,10 +197,10 @@ async def test_the_window_is_changed_while_a_consumer_reads(
         await set_window(5)
         await producer.send_many([b"%d" % number for number in range(40)])
         async with client.consumer(topic, subscription=SUBSCRIPTION, type=kind) as consumer:
-            messages = await take(consumer, 5, within_s=60)
+            messages = await take(consumer, 5, within_s=HANG_S)
             assert await unacked(client, topic) == 5
             await set_window(12)
-            messages += await take(consumer, 7, within_s=60)
+            messages += await take(consumer, 7, within_s=HANG_S)
             assert await unacked(client, topic) == 12
             await set_window(3)
             for message in messages[:9]:
@@ -211,7 +212,7 @@ async def test_the_window_is_changed_while_a_consumer_reads(
             # Were the bound not obeyed, each acknowledgement would have brought another message.
             await until(are_three_left)
             await consumer.ack(messages[9])
-            (message,) = await take(consumer, 1, within_s=60)
+            (message,) = await take(consumer, 1, within_s=HANG_S)
             assert message.payload == b"12"
             assert await unacked(client, topic) == 3
     found = await admin("TopicAdmin/GetSubscriptionDispatchConfig", **of)

@@ -10,6 +10,7 @@ import pytest
 
 import danubius.blocking
 from e2e.danube_process import DanubeFailed, DanubeProcess, Received, danube_client
+from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +146,7 @@ def test_a_second_exclusive_consumer_is_refused_until_the_first_has_left(
             client.do("subscribe", name="b", topic=topic, subscription="s", kind="exclusive")
         assert refused.value.code == "PERMISSION_DENIED"
     # The first one died without a word, and had not acknowledged what it got.
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + HANG_S
     while True:
         try:
             client.do("subscribe", name="b", topic=topic, subscription="s", kind="exclusive")
@@ -178,11 +179,11 @@ def test_a_client_whose_subscription_was_removed_subscribes_again_by_itself(
     with danubius.blocking.connect(grpc_broker.url) as operator:
         operator.admin.delete_subscription(topic, "s", force=True)
         # It hears of it with its next question after its health, and begins at the end of the topic then.
-        limit = time.monotonic() + 90
+        limit = time.monotonic() + HANG_S
         taken: list[Received] = []
         while not taken and time.monotonic() < limit:
             client.send("p", b"after")
-            taken = client.take("c", timeout_s=0.5)
+            taken = client.take("c", timeout_s=10 * SOON_S)
         assert [one.payload for one in taken] == [b"after"]
         found = operator.admin.describe_subscription(topic, "s")
     assert found.consumers == ["c"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from e2e.danube_process import danube_client
 
 if TYPE_CHECKING:
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
 KILLS = 10
 
 
-@pytest.mark.timeout(600)
 def test_ten_kills_under_load_lose_nothing_that_was_acknowledged(
     start_broker: StartBroker,
 ) -> None:

@@ -24,6 +24,7 @@ from danubius.edge.grpc.servicer import Servicer
 from danubius.edge.grpc.switchboard import Switchboard
 from danubius.errors import InvalidArgument
 from e2e.grpc_loop import on_grpc_loop
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 HEALTH = danube.service("HealthCheck")
 CONSUMERS = danube.service("ConsumerService")
-CALL_S = 60.0
 
 
 class Hourglass:
@@ -73,7 +73,7 @@ class Bench:
             request_serializer=GetMessageClass(method.input_type).SerializeToString,
             response_deserializer=GetMessageClass(method.output_type).FromString,
         )
-        return await call(danube.HealthCheckRequest(), timeout=CALL_S)
+        return await call(danube.HealthCheckRequest(), timeout=HANG_S)
 
     def stream(self) -> Any:
         call = self._channel.unary_stream(
@@ -81,7 +81,7 @@ class Bench:
             request_serializer=danube.ReceiveRequest.SerializeToString,
             response_deserializer=danube.StreamMessage.FromString,
         )
-        return call(danube.ReceiveRequest(), timeout=CALL_S)
+        return call(danube.ReceiveRequest(), timeout=HANG_S)
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def serving(*servicers: Servicer, pause: Any = asyncio.sleep) -> AsyncGene
             yield Bench(front, board, bound, channel)
     finally:
         await front.close()
-        await board.close(CALL_S)
+        await board.close(HANG_S)
 
 
 async def well(request: Any, context: Any) -> Any:
@@ -144,11 +144,11 @@ async def leave_while_one_is_under_way() -> None:
     async def check(request: Any, context: Any) -> Any:
         began.set()
         try:
-            await asyncio.sleep(CALL_S)
+            await asyncio.sleep(HANG_S)
         finally:
             ended.set()
 
-    async with serving(Servicer(HEALTH, {"HealthCheck": check})) as bench, asyncio.timeout(CALL_S):
+    async with serving(Servicer(HEALTH, {"HealthCheck": check})) as bench, asyncio.timeout(HANG_S):
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(bench.ask())
             await began.wait()
@@ -267,7 +267,7 @@ async def die_and_come_back() -> None:
     async def receive(request: Any, context: Any) -> None:
         began.set()
         try:
-            await asyncio.sleep(CALL_S)
+            await asyncio.sleep(HANG_S)
         finally:
             ended.set()
 
@@ -293,11 +293,11 @@ async def die_and_come_back() -> None:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", bench.bound.port))
             other.listen()
-            async with asyncio.timeout(CALL_S):
+            async with asyncio.timeout(HANG_S):
                 with pytest.raises(InvalidArgument, match="--grpc-port"):
                     await try_to_bind(bench.bound)
             assert not bench.front.is_up
-        async with asyncio.timeout(CALL_S):
+        async with asyncio.timeout(HANG_S):
             while not bench.front.restarts:
                 await glass.turn()
         assert bench.front.restarts == 1
@@ -315,7 +315,7 @@ async def hang() -> None:
         pid = bench.front.pid
         os.kill(pid, signal.SIGSTOP)
         turns = 0
-        async with asyncio.timeout(CALL_S), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(fail(bench))
             while not bench.front.restarts:
                 await glass.turn()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import danubius
 from e2e.danube_process import danube_client
+from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -21,8 +22,8 @@ async def test_from_danube_to_native(grpc_broker: BrokerProcess, topic: str) -> 
         ):
             theirs.send("p", b"one", key="k", attributes={"a": "b"})
             theirs.do("send_many", name="p", first=0, count=100, width=32)
-            first = await consumer.receive(timeout=60)
-            rest = [await consumer.receive(timeout=60) for _ in range(100)]
+            first = await consumer.receive(timeout=HANG_S)
+            rest = [await consumer.receive(timeout=HANG_S) for _ in range(100)]
     assert (first.payload, first.key, first.attributes) == (b"one", b"k", {"a": "b"})
     assert sorted(int(message.payload) for message in rest) == list(range(100))
     assert [message.offset for message in rest] == list(range(1, 101))
@@ -55,10 +56,10 @@ async def test_both_consume_one_subscription(grpc_broker: BrokerProcess, topic: 
                 theirs.do("begin_taking", names=["c"])
                 theirs.do("send_many", name="p", first=0, count=50, width=8)
                 wanted = {str(number) for number in range(50)}
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(HANG_S):
                     while wanted:
                         left = theirs.do(
-                            "await_taken", names=["c"], payloads=list(wanted), within=0.2
+                            "await_taken", names=["c"], payloads=list(wanted), within=SOON_S
                         )
                         wanted = set(left["missing"])
                         if wanted and (message := await _receive(ours)) is not None:
@@ -69,7 +70,7 @@ async def test_both_consume_one_subscription(grpc_broker: BrokerProcess, topic: 
 async def _receive(consumer: danubius.Consumer) -> danubius.Message | None:
     """What comes within a moment."""
     try:
-        return await consumer.receive(timeout=0.2)
+        return await consumer.receive(timeout=SOON_S)
     except danubius.DanubiusError:
         return None
 

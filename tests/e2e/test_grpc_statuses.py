@@ -17,6 +17,7 @@ from danubius.edge.grpc.messages import danube
 from e2e.broker_process import BrokerProcess, environment, run_command
 from e2e.danube_process import PYTHON
 from e2e.raw_grpc import RawGrpc, Refusal, raw_grpc
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +168,7 @@ def test_standard_health_and_reflection(grpc_broker: BrokerProcess) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{grpc_broker.grpc_port}") as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         for name in ("", "danube.ProducerService", "danube.ConsumerService"):
-            reply = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=60)
+            reply = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=HANG_S)
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
         database = ProtoReflectionDescriptorDatabase(channel)
         names = set(database.get_services())
@@ -201,7 +202,7 @@ def test_the_official_client_may_be_imported_beside_the_broker() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=HANG_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -222,7 +223,7 @@ def test_without_the_extra_the_rest_is_served_and_the_log_says_so(data_dir: Path
         try:
             assert process.stdout.readline().startswith("danubius ready")
             process.terminate()
-            _, log = process.communicate(timeout=90)
+            _, log = process.communicate(timeout=HANG_S)
         finally:
             process.kill()
     assert process.returncode == 0

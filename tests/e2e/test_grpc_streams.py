@@ -11,6 +11,7 @@ import pytest
 import danubius.blocking
 from danubius.edge.grpc.messages import danube
 from e2e.raw_grpc import RawGrpc, Refusal, end_of, open_stream, raw_grpc
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ def test_a_stream_of_an_unknown_consumer_is_held_until_its_client_was_told(raw: 
     with open_stream(raw, 12345) as stream:
         while not stream.done():  # it is held until the broker had the chance to say so
             assert not raw.is_well(12345)
-            time.sleep(0.1)
+            time.sleep(LOOK_S)
         assert end_of(stream).code is _Code.UNAVAILABLE
 
 
@@ -59,7 +60,7 @@ def test_a_deleted_topic_closes_its_consumers_first_and_ends_their_streams_then(
         assert _take(stream, 1) == [b"x"]
         with danubius.blocking.connect(grpc_broker.url) as client:
             client.delete_topic(topic)
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + HANG_S
         while raw.is_well(number):  # the stream is about to hear of it
             assert time.monotonic() < limit
         assert end_of(stream).code is _Code.UNAVAILABLE

@@ -14,6 +14,7 @@ from danubius.wire.commands import Opcode
 from e2e.lossy_proxy import LossyProxy
 from e2e.raw_wire import PeerClosed, RawPeer, frame
 from e2e.traffic import bystander, collect, eventually, numbered, payloads, read_all, take
+from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -43,7 +44,7 @@ async def test_peer_that_stops_reading_bounds_its_own_memory(
         stuck.stop_reading()
         await producer.send_many([bytes(1_000)] * total)
         seen = 0
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(HANG_S):
             while seen < total:
                 batch = await healthy.receive_batch()
                 await healthy.ack(batch)
@@ -79,7 +80,7 @@ async def test_peer_that_stops_reading_gives_its_messages_back(
                     await healthy.ack(batch)
                     offsets.update(batch.offsets)
 
-            async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
                 consuming = tasks.create_task(consume())
                 await eventually(
                     lambda: len(offsets) > total // 4, "the healthy consumer gets its share"
@@ -108,12 +109,12 @@ async def test_producer_that_never_waits_is_slowed_not_stored_in_memory(
                 data = frame(
                     Opcode.PRODUCE, (producer.handle,), 10 + sent, producer.batch([payload], sent)
                 )
-                await greedy.send(data, within_s=60.0)
+                await greedy.send(data, within_s=HANG_S)
                 sent += 1
 
         async with asyncio.TaskGroup() as tasks:
             pouring = tasks.create_task(pour())
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(HANG_S):
                 while not pouring.done():
                     await other.check(1)
         assert broker.rss_bytes() - before < 300 * MIB
@@ -136,7 +137,7 @@ async def test_peer_that_never_reads_its_answers_is_bounded(
         )
         try:
             for _ in range(200):
-                await mute.send(flood, within_s=0.5)
+                await mute.send(flood, within_s=10 * SOON_S)
         except (TimeoutError, PeerClosed):
             pass
         await other.check()
@@ -205,7 +206,7 @@ async def test_client_notices_a_broker_that_fell_silent(broker: BrokerProcess, t
         await producer.send(b"fine")
         proxy.freeze()
         with pytest.raises(danubius.DanubiusError) as caught:
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(HANG_S):
                 await producer.send(b"lost")
         assert caught.value.is_retryable
         proxy.cut()
@@ -236,7 +237,7 @@ async def test_thousand_idle_connections(start_broker: StartBroker, topic: str) 
 async def test_connection_that_says_nothing_is_closed(broker: BrokerProcess) -> None:
     """No HELLO within the handshake's deadline: the broker hangs up."""
     async with RawPeer(broker.port) as silent:
-        await silent.wait_closed(within_s=90.0)
+        await silent.wait_closed(within_s=HANG_S)
 
 
 @pytest.mark.parametrize("size", [8 * MIB + 1, 12 * MIB])

@@ -14,6 +14,7 @@ import pytest
 
 import danubius
 from e2e.traffic import numbered, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -35,7 +36,7 @@ class Answer:
 
 def get(url: str) -> Answer:
     try:
-        with urllib.request.urlopen(url, timeout=30.0) as response:
+        with urllib.request.urlopen(url, timeout=HANG_S) as response:
             return Answer(
                 response.status, response.read().decode(), response.headers["content-type"]
             )
@@ -89,7 +90,7 @@ async def test_metrics_are_served_under_load(broker: BrokerProcess, topic: str) 
     async with (
         danubius.connect(broker.url) as client,
         client.producer(topic) as producer,
-        asyncio.timeout(60.0),
+        asyncio.timeout(HANG_S),
         asyncio.TaskGroup() as tasks,
     ):
         sending = tasks.create_task(producer.send_many([bytes(1_000)] * 50_000))

@@ -11,6 +11,7 @@ import danubius
 from danubius import blocking
 from danubius.errors import InvalidArgument
 from e2e.broker_process import run_command
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -25,7 +26,7 @@ async def publish(client: danubius.Client, topic: str, keys: list[str]) -> None:
 
 async def take(consumer: danubius.Consumer, count: int) -> list[danubius.Message]:
     """So many messages, acknowledged one by one."""
-    messages = [await consumer.receive(timeout=30) for _ in range(count)]
+    messages = [await consumer.receive(timeout=HANG_S) for _ in range(count)]
     for one in messages:
         await consumer.ack(one)
     return messages
@@ -56,12 +57,12 @@ async def test_each_gets_the_keys_it_takes_and_the_rest_waits_for_somebody(
             await publish(client, topic, ["eu-1", "us-1", "asia-1", "uk-1", "us-2", "asia-2"] * 50)
             assert {*names(await take(europe, 100))} == {b"eu-1", b"uk-1"}
             assert {*names(await take(america, 100))} == {b"us-1", b"us-2"}
-            async with asyncio.timeout(30):  # until the acknowledgements are there
+            async with asyncio.timeout(HANG_S):  # until the acknowledgements are there
                 while True:
                     figures = (await client.admin.describe_subscription(topic, "s")).statistics
                     if (figures.backlog_messages, figures.unmatched_messages) == (100, 100):
                         break
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(LOOK_S)
             described = await client.admin.list_consumers(topic)
             assert {tuple(one.key_filters) for one in described} == {("eu-*", "uk-?"), ("us-*",)}
             async with consumer("asia-*") as asia:
@@ -82,7 +83,7 @@ async def test_what_nobody_takes_goes_by_on_a_non_reliable_topic(
         ) as consumer:
             async with client.producer(topic, dispatch="non-reliable") as producer:
                 await producer.send_many([b"1", b"2", b"3"], keys=[b"b", b"c", b"a"])
-            assert (await consumer.receive(timeout=30)).payload == b"3"
+            assert (await consumer.receive(timeout=HANG_S)).payload == b"3"
             figures = (await client.admin.describe_subscription(topic, "s")).statistics
             assert figures.filtered_messages == 2
             assert figures.dropped_slow_messages == 0
@@ -152,4 +153,4 @@ def test_filters_on_the_command_line_and_in_the_blocking_client(
         with client.consumer(
             topic, subscription="s", type="key-shared", key_filters=("us-?",)
         ) as consumer:
-            assert consumer.receive(timeout=30).payload == b"two"
+            assert consumer.receive(timeout=HANG_S).payload == b"two"

@@ -24,6 +24,7 @@ import pytest
 import danubius
 from e2e.broker_process import environment
 from e2e.key_shared_worker import work
+from patience import HANG_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Crowd:
             name = self.dice.choice(sorted(self.tasks))
             task, stop = self.tasks.pop(name)
             stop.set()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 await task
             self.join(in_process=False)
 
@@ -91,7 +92,7 @@ class Crowd:
         self.lines.append(f"{time.monotonic_ns()} {name} gone")
         process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
-        process.wait(30)
+        process.wait(HANG_S)
 
     def end(self) -> None:
         for name in list(self.processes):

@@ -14,6 +14,7 @@ from danubius.errors import LimitReached, MessageTooLarge, QuotaExceeded, Thrott
 from danubius.model.policy import Policies, QuotaAction
 from danubius.model.topic import TopicSpec
 from e2e.traffic import numbered
+from patience import HANG_S
 from proving import IS_PROOF, sized
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ async def test_a_rate_in_bytes_and_one_raised_while_a_producer_waits(
         await limit(client, topic, Policies(publish_bytes_per_s=1_000))
         async with client.producer(topic) as producer:
             await producer.send(bytes(600_000))  # paid for after ten minutes
-            async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
                 tasks.create_task(producer.send(b"y"))
                 await asyncio.sleep(0)
                 await client.admin.update_topic(topic, Policies(publish_bytes_per_s=10**9))
@@ -242,7 +243,7 @@ async def test_a_full_topic_drops_its_oldest_and_tells_those_who_missed_it(
         async with client.producer(topic, batch_bytes=16 * KIB) as producer:
             for number in range(3_000):
                 await producer.send(b"%d" % number + bytes(KIB))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while (summary := (await client.describe_topic(topic)).summary).stored_bytes > quota:
                 pass
         assert summary.end_offset == 3_000

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import danubius
 from danubius.app.metric_catalogue import all_metrics
 from e2e.rest_client import Rest
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
-WAIT_S = 60.0
-
 
 def fetch(broker: BrokerProcess) -> str:
-    with urllib.request.urlopen(broker.http_url + "/metrics", timeout=WAIT_S) as response:
+    with urllib.request.urlopen(broker.http_url + "/metrics", timeout=HANG_S) as response:
         return response.read().decode()
 
 
@@ -38,24 +37,24 @@ def scrape(broker: BrokerProcess) -> dict[tuple[str, ...], float]:
 async def scrape_until(
     broker: BrokerProcess, is_enough: Callable[[dict[tuple[str, ...], float]], bool]
 ) -> dict[tuple[str, ...], float]:
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(HANG_S):
         while True:
             found = await asyncio.to_thread(scrape, broker)
             if is_enough(found):
                 return found
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_S)
 
 
 async def events_until(
     client: danubius.Client, topic: str, kind: str
 ) -> dict[str, SubscriptionEvent]:
     """The last event of each kind, once there is one of this."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(HANG_S):
         while True:
             found = (await client.admin.list_events(topic, "s")).events
             if kind in [event.kind for event in found]:
                 return {event.kind: event for event in found}
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
 
 
 async def test_dead_letters_show_everywhere(broker: BrokerProcess, topic: str) -> None:
@@ -67,7 +66,7 @@ async def test_dead_letters_show_everywhere(broker: BrokerProcess, topic: str) -
     ):
         await producer.send_many([b"good", b"bad", b"good"])
         for _ in range(3):
-            message = await consumer.receive(WAIT_S)
+            message = await consumer.receive(HANG_S)
             if message.payload == b"bad":
                 await consumer.nack(message, reason="it is broken")
             else:
@@ -101,14 +100,14 @@ async def test_a_blocked_subscription_shows_until_it_is_released(
         client.consumer(topic, subscription="s", start="earliest", failure=failure) as consumer,
     ):
         await producer.send(b"bad")
-        await consumer.nack(await consumer.receive(WAIT_S))
+        await consumer.nack(await consumer.receive(HANG_S))
         await events_until(client, topic, "blocked")
         found = await asyncio.to_thread(scrape, broker)
         assert found["danubius_subscription_blocked", topic, "s"] == 1
         assert found["danubius_blocked_subscriptions",] >= 1
         await client.admin.unblock(topic, "s")
         assert (await events_until(client, topic, "unblocked"))["unblocked"].messages == 1
-        await consumer.ack(await consumer.receive(WAIT_S))
+        await consumer.ack(await consumer.receive(HANG_S))
         await scrape_until(
             broker, lambda found: not found["danubius_subscription_blocked", topic, "s"]
         )

@@ -24,6 +24,7 @@ from danubius.model.partitions import partition_name, route
 from danubius.model.policy import Policies
 from e2e.storage_files import size_of
 from e2e.traffic import collect, nothing_comes, take
+from patience import HANG_S, LOOK_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -81,11 +82,11 @@ def assert_whole_partitions(messages: list[Message], topic: str) -> None:
         assert sorted(message.offset for message in part) == list(range(len(part)))
 
 
-async def becomes(is_true: Callable[[], bool], *, within_s: float = 60.0) -> None:
+async def becomes(is_true: Callable[[], bool], *, within_s: float = HANG_S) -> None:
     """Wait for what another process does with its files."""
     async with asyncio.timeout(within_s):
         while not is_true():  # noqa: ASYNC110  # nobody tells
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
 
 
 async def open_consumers(
@@ -287,7 +288,7 @@ async def test_growth_under_load(broker: BrokerProcess, topic: str, kind: Kind) 
             assert all(message.redelivery_count == 0 for message in received)
             assert_in_order(received)
             # By now the producer knows them all: one round of messages is one message each.
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 while True:
                     receipts = await producer.send_many([b"round"] * 8)
                     if {receipt.topic for receipt in receipts} == {
@@ -358,7 +359,7 @@ async def test_deletion_ends_producers_and_consumers(broker: BrokerProcess, topi
             with pytest.raises(TopicDeleted):
                 await consumer.receive()
 
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(wait_for_the_end())
             await operator.delete_topic(topic)
         with pytest.raises(TopicDeleted):

@@ -13,6 +13,7 @@ from danubius.wire.commands import Opcode
 from e2e.lossy_proxy import LossyProxy
 from e2e.raw_wire import RawPeer, RawProducer, record_batch
 from e2e.traffic import numbered, payloads, read_all
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -121,7 +122,9 @@ async def test_linger_gathers_single_sends_into_one_batch(
         async with client.producer(topic, linger=60.0) as producer:
             for number in range(20):
                 producer.send_nowait(b"%d" % number)
-                await asyncio.sleep(0.001)  # without linger each would go in a batch of its own
+                await asyncio.sleep(
+                    LOOK_S / 10
+                )  # without linger each would go in a batch of its own
         async with client.producer(topic, linger=0.05) as producer:
             await producer.send(b"goes when its time is over")
     assert await stored_batches(broker.port, topic) == [20, 1]
@@ -138,7 +141,7 @@ async def test_compression_shrinks_what_is_stored(
         assert payloads(await read_all(client, topic)) == sent
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
             received: list[bytes] = []
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(HANG_S):
                 while len(received) < 5_000:
                     received += list((await consumer.receive_batch()).payloads)
         described = await client.describe_topic(topic)
@@ -187,7 +190,7 @@ async def test_retry_after_a_lost_answer_leaves_no_duplicate(
         for number in range(5):
             proxy.swallowed.clear()
             proxy.mute()
-            async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
                 send = tasks.create_task(producer.send(b"%d" % number))
                 await proxy.swallowed.wait()
                 assert not send.done()
@@ -205,18 +208,18 @@ async def test_pipelined_batches_survive_cuts_in_order_and_once(
         danubius.connect(proxy.url) as client,
         client.producer(topic, batch_records=7) as producer,
     ):
-        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
 
             async def send() -> None:
                 for at in range(0, 3_000, 100):
                     for payload in numbered(100, at):
                         producer.send_nowait(payload)
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(SOON_S / 5)
                 await producer.flush()
 
             sending = tasks.create_task(send())
             for _ in range(4):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(SOON_S)
                 proxy.cut()
             await sending
         messages = await read_all(client, topic)
@@ -228,7 +231,7 @@ async def test_producer_goes_on_after_a_restart(start_broker: StartBroker, topic
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         await producer.send(b"0")
         broker.kill()
-        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             send = tasks.create_task(producer.send(b"1"))
             tasks.create_task(asyncio.to_thread(broker.start))
         assert send.result().offset == 1

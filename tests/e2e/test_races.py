@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import danubius
 from e2e.traffic import collect, numbered, payloads, read_all, take
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from danubius import Client
@@ -29,11 +30,11 @@ async def test_cancelled_receives_lose_nothing(broker: BrokerProcess, topic: str
             for payload in numbered(500):
                 await producer.send(payload)
 
-        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(send())
             while len(received) < 500:
                 try:
-                    async with asyncio.timeout(0.0005):
+                    async with asyncio.timeout(SOON_S / 100):
                         message = await consumer.receive()
                 except TimeoutError:
                     continue
@@ -104,7 +105,7 @@ async def consume_again_and_again(client: Client, topic: str, number: int) -> No
                     await consumer.ack(await consumer.receive_batch())
         except danubius.DanubiusError as error:
             assert error.code in {201, 306}, error  # noqa: PT017 - which errors are fine is the point
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(LOOK_S)
 
 
 async def test_topic_deleted_under_load_comes_back_clean(
@@ -114,14 +115,14 @@ async def test_topic_deleted_under_load_comes_back_clean(
     broker = start_broker()
 
     async with danubius.connect(broker.url) as client, danubius.connect(broker.url) as admin:
-        async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(produce_again_and_again(client, topic))]
             running += [
                 tasks.create_task(consume_again_and_again(client, topic, number))
                 for number in range(3)
             ]
             for _ in range(20):
-                await asyncio.sleep(0.03)
+                await asyncio.sleep(SOON_S)
                 with suppress(danubius.TopicNotFound):
                     await admin.delete_topic(topic)
             for task in running:
@@ -163,5 +164,5 @@ async def test_cold_topic_is_read_from_any_place(start_broker: StartBroker, topi
             expected = next(offset for offset, other in enumerate(times) if other >= time)
             assert await client.resolve_offset(topic, time) == expected
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            [received] = await collect([consumer], len(sent), within_s=60.0)
+            [received] = await collect([consumer], len(sent), within_s=HANG_S)
     assert payloads(received) == sent

@@ -9,6 +9,7 @@ import pytest
 
 import danubius
 from e2e.traffic import numbered, payloads, read_all
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from danubius import Client
@@ -52,7 +53,7 @@ async def test_reader_follows_the_tail(broker: BrokerProcess, topic: str) -> Non
                         return
 
             sent: list[bytes] = []
-            async with asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(read())
                 # The position of "latest" is fixed by the reader's first fetch, so send until all has come.
                 while not reading.done():
@@ -89,7 +90,7 @@ async def test_read_batch_is_columnar(broker: BrokerProcess, topic: str) -> None
     async with danubius.connect(broker.url) as client:
         await fill(client, topic, 300)
         received: list[bytes] = []
-        async with client.reader(topic, start=100) as reader, asyncio.timeout(30.0):
+        async with client.reader(topic, start=100) as reader, asyncio.timeout(HANG_S):
             while len(received) < 200:
                 batch = await reader.read_batch()
                 assert batch is not None

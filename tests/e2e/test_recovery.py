@@ -14,6 +14,7 @@ from danubius.broker.data_directory import TIERED_VERSION
 from e2e.broker_process import BrokerNotReady, BrokerProcess, run_command
 from e2e.storage_files import find_batches, flip, overwrite
 from e2e.traffic import Bystander, bystander, nothing_comes, numbered, payloads, read_all, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ async def test_crash_loop_does_not_fill_the_journal(start_broker: StartBroker, t
     broker = start_broker()
     for life in range(20):
         async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(HANG_S):
                 assert (await producer.send(b"message %d" % life)).offset == life
         broker.kill()
         broker.start()
@@ -204,7 +205,7 @@ async def test_damaged_ledger_is_skipped_by_explicit_choice_only(
         async with client.consumer(topic, subscription="careful", start="earliest") as careful:
             assert payloads(await take(careful, 100)) == numbered(100)
             with pytest.raises(danubius.DanubiusError) as caught:
-                async with asyncio.timeout(30.0):
+                async with asyncio.timeout(HANG_S):
                     await careful.receive()
             assert caught.value.code == LEDGER_DAMAGED
             assert "100" in str(caught.value)

@@ -12,6 +12,7 @@ import danubius
 from e2e.broker_process import BrokerNotReady
 from e2e.storage_server_process import StorageServerProcess
 from e2e.traffic import read_all
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +51,10 @@ async def publish(producer: Producer, first: int, count: int) -> None:
 
 
 async def wait_until_logged(broker: BrokerProcess, words: str) -> None:
-    limit = time.monotonic() + 60.0
+    limit = time.monotonic() + HANG_S
     while words not in broker.log():
         assert time.monotonic() < limit, f"the broker never said {words!r}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(LOOK_S)
 
 
 async def check_all(broker: BrokerProcess, topic: str, count: int) -> None:
@@ -103,14 +104,14 @@ async def test_a_server_killed_under_load_loses_nothing(
     async with (
         danubius.connect(broker.url) as client,
         client.producer(topic) as producer,
-        asyncio.timeout(120.0),
+        asyncio.timeout(HANG_S),
         asyncio.TaskGroup() as tasks,
     ):
         tasks.create_task(load(producer))
         for _ in range(SERVER_KILLS):
             await wait_for(4000)
             await asyncio.to_thread(server.kill)
-            await asyncio.sleep(0.2)  # publishing goes on while the server is away
+            await asyncio.sleep(4 * SOON_S)  # publishing goes on while the server is away
             await asyncio.to_thread(server.start)
         await wait_for(2000)
         is_over.set()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import danubius
 from e2e.rest_client import Rest
 from e2e.traffic import numbered, take
+from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -121,7 +122,7 @@ async def test_dead_letters_by_http(broker: BrokerProcess, topic: str) -> None:
             await rest.post(session + "/nack", {"offsets": bad, "reason": "bitter"}, 204)
         path = rest.path(topic, "subscriptions", "s", "dead-letters")
         letters: list[Any] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while not letters:
                 letters = (await rest.get(path))["dead_letters"]
         assert letters[0]["original_topic"] == topic
@@ -176,7 +177,7 @@ async def test_a_session_ends_with_its_topic_and_says_so(broker: BrokerProcess, 
         session = await rest.open_consumer(topic, type="shared")
         await rest.receive(session)
         waiting = tasks.create_task(rest.post(session + "/receive", {"wait_ms": 30_000}, 409))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(SOON_S)
         await rest.delete(rest.path(topic))
         assert (await waiting)["name"] == "TopicDeleted"
         await rest.post(session + "/receive", {}, 404)

@@ -16,6 +16,7 @@ import pytest
 from danubius.edge.rest.bounds import BINARY_BODY_BYTES_MAX, MESSAGES_BODY_BYTES_MAX, SESSIONS_MAX
 from e2e.rest_client import Rest
 from e2e.traffic import bystander
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,7 +54,7 @@ async def test_an_endless_body_is_not_read_for_ever(broker: BrokerProcess, topic
 
         def send_for_ever() -> int:
             sent = 0
-            with socket.create_connection(("127.0.0.1", broker.http_port), timeout=60) as line:
+            with socket.create_connection(("127.0.0.1", broker.http_port), timeout=HANG_S) as line:
                 line.sendall(head.encode())
                 with contextlib.suppress(OSError):
                     while sent < 1 << 30:
@@ -95,7 +96,7 @@ async def test_headers_are_bounded(broker: BrokerProcess) -> None:
 async def test_what_is_no_http_is_refused(broker: BrokerProcess, garbage: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
     writer.write(garbage)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         assert (await reader.read(20)).startswith(b"HTTP/1.1 4")
     writer.close()
     await writer.wait_closed()
@@ -106,7 +107,7 @@ async def test_what_is_no_http_is_refused(broker: BrokerProcess, garbage: bytes)
 def test_sessions_are_bounded(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker()
     body = {"type": "shared", "idle_timeout_ms": 600_000}
-    with httpx.Client(base_url=broker.http_url, timeout=60.0) as http:
+    with httpx.Client(base_url=broker.http_url, timeout=HANG_S) as http:
         assert http.put(Rest.path(topic), json={}).status_code == 201
         path = Rest.path(topic, "subscriptions", "s", "consumers")
         opened = [http.post(path, json=body) for _ in range(SESSIONS_MAX)]
@@ -122,7 +123,7 @@ async def test_a_rate_is_429_and_says_when_to_come_back(broker: BrokerProcess, t
     async with Rest(broker) as rest:
         await rest.put(rest.path(topic), {"spec": {"policies": {"publish_messages_per_s": 1}}})
         statuses: set[int] = set()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             while 429 not in statuses:
                 messages = [{"text": "x"}] * 50
                 answer = await rest.http.post(
@@ -143,6 +144,10 @@ def test_every_curl_line_of_the_page_works(broker: BrokerProcess) -> None:
         script = block.replace("http://127.0.0.1:6652", broker.http_url)
         script = script.replace("curl ", "curl --silent --show-error --fail-with-body ")
         done = subprocess.run(
-            ["bash", "-e", "-c", script], capture_output=True, text=True, timeout=60, check=False
+            ["bash", "-e", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -14,6 +14,7 @@ from danubius.record.scan import iter_batches
 from e2e.rest_client import Rest
 from e2e.test_full_disk import failing_writes
 from e2e.traffic import numbered, payloads, read_all, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -253,7 +254,7 @@ async def test_the_producer_of_http_makes_way_for_an_exclusive_one(
     async with Rest(broker) as rest, danubius.connect(broker.url) as client:
         await rest.publish(topic, "first")
         async with (
-            asyncio.timeout(60.0),
+            asyncio.timeout(HANG_S),
             client.producer(topic, access="wait-for-exclusive") as producer,
         ):
             await producer.send(b"mine")
@@ -275,7 +276,7 @@ async def test_a_disk_that_fails_is_503_and_nothing_is_stored(
             page = await rest.get(rest.path(topic, "messages"))
             assert [m["text"] for m in page["messages"]] == ["before"]
         status = 0
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(HANG_S):
             while status != 201:
                 again = await rest.http.post(
                     rest.path(topic, "messages"), json={"messages": [{"text": "after"}]}

@@ -12,6 +12,7 @@ import httpx
 
 from danubius.edge.rest.bounds import TAILS_MAX
 from e2e.rest_client import Rest
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -119,7 +120,7 @@ async def test_streams_are_bounded(start_broker: StartBroker, topic: str) -> Non
             for one in waiting:
                 one.close()
         status = 0
-        async with asyncio.timeout(30.0):  # the places are free again
+        async with asyncio.timeout(HANG_S):  # the places are free again
             while status != 200:
                 again = await rest.http.get(rest.path(topic, "tail"), params={"duration_ms": "1"})
                 status = again.status_code
@@ -160,7 +161,7 @@ async def test_a_request_whose_body_comes_while_the_broker_stops_hears_that(
     """And not that its session is unknown, which would make it open another one elsewhere."""
     broker = start_broker()
     body = b'{"wait_ms": 10}'
-    async with Rest(broker) as rest, asyncio.timeout(60.0), asyncio.TaskGroup() as tasks:
+    async with Rest(broker) as rest, asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
         await rest.put(rest.path(topic))
         session = await rest.open_consumer(topic)
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)

@@ -12,6 +12,7 @@ import pytest
 import danubius
 from danubius import blocking
 from danubius.errors import InvalidArgument, OffsetOutOfRange, SubscriptionBusy
+from patience import HANG_S, LOOK_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ async def test_the_first_delivery_after_a_seek_is_exactly_the_position(
             topic, subscription="s", type=kind, start="earliest", prefetch_messages=50
         ) as consumer:
             for position in (0, 700, 300, 998, 0):
-                held = await consumer.receive(timeout=30)
+                held = await consumer.receive(timeout=HANG_S)
                 await consumer.ack(held)
                 (moved,) = await client.admin.seek(topic, "s", position)
                 assert (moved.topic, moved.offset) == (topic, position)
                 await consumer.ack(held)  # of another position: changes nothing
-                message = await consumer.receive(timeout=30)
+                message = await consumer.receive(timeout=HANG_S)
                 while message.offset == held.offset + 1 != position:
-                    message = await consumer.receive(timeout=30)  # it was on its way already
+                    message = await consumer.receive(timeout=HANG_S)  # it was on its way already
                 assert message.offset == position
                 assert message.redelivery_count == 0
 
@@ -61,7 +62,7 @@ async def test_acks_on_their_way_across_a_seek_change_nothing(
         async with client.consumer(
             topic, subscription="s", start="earliest", prefetch_messages=2000
         ) as consumer:
-            held = [await consumer.receive(timeout=30) for _ in range(1000)]
+            held = [await consumer.receive(timeout=HANG_S) for _ in range(1000)]
 
             async def acknowledge() -> None:
                 for message in held:
@@ -74,7 +75,7 @@ async def test_acks_on_their_way_across_a_seek_change_nothing(
                 tasks.create_task(operator.admin.seek(topic, "s", "earliest"))
             seen: list[int] = []
             while len(seen) < 2000:
-                message = await consumer.receive(timeout=30)
+                message = await consumer.receive(timeout=HANG_S)
                 if message.offset == 0:
                     seen.clear()  # what was before the seek
                 seen.append(message.offset)
@@ -95,7 +96,7 @@ async def test_a_seek_that_was_answered_survives_the_broker(
             topic, subscription="s", type=kind, start="earliest", prefetch_messages=20
         ) as consumer:
             for _ in range(ROUNDS):
-                held = [await consumer.receive(timeout=60) for _ in range(dice.randrange(1, 5))]
+                held = [await consumer.receive(timeout=HANG_S) for _ in range(dice.randrange(1, 5))]
                 position = dice.randrange(400)
                 await client.admin.seek(topic, "s", position)
                 broker.kill()
@@ -103,7 +104,7 @@ async def test_a_seek_that_was_answered_survives_the_broker(
                     await consumer.ack(message)  # received before the seek: changes nothing
                 broker.start()
                 # The consumer comes back by itself, and is exactly where it was sent.
-                message = await consumer.receive(timeout=60)
+                message = await consumer.receive(timeout=HANG_S)
                 assert message.offset == position
                 await consumer.ack(message)
 
@@ -111,9 +112,9 @@ async def test_a_seek_that_was_answered_survives_the_broker(
 async def test_seek_to_a_time_and_to_the_ends(broker: BrokerProcess, topic: str) -> None:
     async with danubius.connect(broker.url) as client:
         await publish(client, topic, 5)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(LOOK_S)
         between = datetime.now(UTC)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(LOOK_S)
         await publish(client, topic, 5)
         await client.admin.create_subscription(topic, "s")
         assert (await client.admin.seek(topic, "s", between))[0].offset == 5
@@ -147,12 +148,12 @@ async def test_skip_peek_and_clear_under_a_consumer(broker: BrokerProcess, topic
         async with client.consumer(
             topic, subscription="s", start="earliest", prefetch_messages=10
         ) as consumer:
-            first = await consumer.receive(timeout=30)
+            first = await consumer.receive(timeout=HANG_S)
             peeked = await client.admin.peek(topic, "s", 3)
             assert [one.payload for one in peeked] == [b"0", b"1", b"2"]
             assert first.offset == 0
             assert await client.admin.skip(topic, "s", 50) == 50
-            while (message := await consumer.receive(timeout=30)).offset < 50:
+            while (message := await consumer.receive(timeout=HANG_S)).offset < 50:
                 pass  # they were sent before
             assert message.offset == 50
             assert await client.admin.clear_backlog(topic, "s") == 50
@@ -177,7 +178,7 @@ async def test_subscriptions_are_kept_without_a_consumer_and_deleted(
         (left,) = await client.admin.list_subscriptions(topic)
         assert (left.subscription, left.type, left.backlog_messages) == ("kept", "shared", 10)
         async with client.consumer(topic, subscription="kept", type="shared") as consumer:
-            assert (await consumer.receive(timeout=30)).offset == 0
+            assert (await consumer.receive(timeout=HANG_S)).offset == 0
 
 
 def test_the_blocking_client_moves_too(broker: BrokerProcess, topic: str) -> None:
@@ -186,8 +187,8 @@ def test_the_blocking_client_moves_too(broker: BrokerProcess, topic: str) -> Non
             producer.send_many([b"a", b"b", b"c"])
         client.admin.create_subscription(topic, "s", start="earliest")
         with client.consumer(topic, subscription="s") as consumer:
-            assert consumer.receive(timeout=30).payload == b"a"
+            assert consumer.receive(timeout=HANG_S).payload == b"a"
             client.admin.seek(topic, "s", 2)
-            while consumer.receive(timeout=30).payload != b"c":
+            while consumer.receive(timeout=HANG_S).payload != b"c":
                 pass
         assert [one.payload for one in client.admin.peek(topic, "s")] == [b"c"]

@@ -18,6 +18,7 @@ import danubius.blocking
 from e2e.broker_process import environment, run_command
 from e2e.cli_calls import call, run, run_json
 from e2e.rest_client import Rest
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,10 +31,10 @@ def reload(broker: BrokerProcess, said: str) -> str:
     """Send SIGHUP and wait for the line that answers it."""
     seen = broker.log().count(said)
     os.kill(broker.pid, signal.SIGHUP)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + HANG_S
     while broker.log().count(said) == seen:
         assert time.monotonic() < limit, broker.log_tail()
-        time.sleep(0.01)
+        time.sleep(LOOK_S)
     return next(line for line in reversed(broker.log().splitlines()) if said in line)
 
 
@@ -106,7 +107,7 @@ def test_broker_takes_everything_from_its_file(tmp_path: Path) -> None:
         try:
             assert process.stdout.readline().endswith(f"data {tmp_path}/data\n")
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(HANG_S) == 0
             assert all(line.startswith("{") for line in process.stderr)
         finally:
             process.kill()
@@ -118,7 +119,7 @@ def test_print_config_says_where_each_value_came_from(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "danubius", "standalone", "--config", str(config), "--port", "7",
          "--set", "policies.ttl_ms=1h", "--print-config"],
-        capture_output=True, text=True, check=False, timeout=90,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
         env=environment() | {"DANUBIUS_LOGS_LEVEL": "error"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

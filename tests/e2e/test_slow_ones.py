@@ -17,16 +17,16 @@ from danubius.model.topic import TopicSpec
 from danubius.wire.commands import Opcode
 from e2e.raw_wire import RawPeer, frame
 from e2e.traffic import eventually, numbered, payloads, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
 
 ROUNDS = 100
-WITHIN_S = 50.0
 
 
 async def go_round(producer: danubius.Producer, consumer: danubius.Consumer) -> None:
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(HANG_S):
         for number in range(ROUNDS):
             payload = b"round %d" % number
             await producer.send(payload)
@@ -58,7 +58,7 @@ async def test_a_subscription_far_behind_holds_nobody_up_and_gets_everything(
             await go_round(producer, live)
         slow.abort()
         async with client.consumer(topic, subscription="slow", type="failover") as late:
-            got = await take(late, len(backlog) + ROUNDS, within_s=60)
+            got = await take(late, len(backlog) + ROUNDS, within_s=HANG_S)
     assert payloads(got)[: len(backlog)] == backlog
     assert [message.offset for message in got] == list(range(len(backlog) + ROUNDS))
 
@@ -95,7 +95,7 @@ async def test_a_stuck_consumer_of_key_shared_keeps_only_its_own_keys(
                         seen[message.key or b""].append(number)
                     await healthy.ack(message)
 
-            async with asyncio.timeout(90.0), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
                 consuming = tasks.create_task(consume())
                 await eventually(
                     lambda: sum(len(one) == rounds for one in seen.values()) >= keys // 8,
@@ -117,7 +117,7 @@ async def test_a_producer_held_back_by_a_rate_holds_nobody_up_on_its_connection(
             client.producer(f"{topic}-slow", batch_records=10, send_timeout=300) as held_back,
             client.producer(topic) as producer,
             client.consumer(topic, subscription="s", start="earliest") as consumer,
-            asyncio.timeout(WITHIN_S + 60),
+            asyncio.timeout(HANG_S + 60),
             asyncio.TaskGroup() as tasks,
         ):
             sending = tasks.create_task(held_back.send_many(numbered(1_000)))
@@ -147,6 +147,6 @@ async def test_what_a_dispatch_rate_holds_back_holds_nobody_up(
                 await go_round(producer, consumer)
                 await held_back.send_many(numbered(1_000))
                 await client.admin.update_namespace(space, Policies(dispatch_messages_per_s=0))
-                rest = await take(waiting, 1_999, within_s=60)
+                rest = await take(waiting, 1_999, within_s=HANG_S)
         assert [message.offset for message in rest] == list(range(1, 2_000))
         await client.admin.delete_namespace(space, force=True)

@@ -34,6 +34,7 @@ from danubius.spark.source import DanubeDataSource
 from e2e.broker_process import STARTED, BrokerProcess
 from e2e.spark_reads import Read
 from e2e.test_cold_storage import SMALL, fill, objects_of, offloaded, told
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +84,7 @@ def until(topic: str, offset: int) -> str:
 
 
 def cold_bytes_read(broker: BrokerProcess) -> int:
-    with urllib.request.urlopen(broker.http_url + "/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(broker.http_url + "/metrics", timeout=HANG_S) as answer:
         text = answer.read().decode()
     found = re.search(r"^danubius_tier_read_bytes_total (\S+)", text, re.MULTILINE)
     assert found is not None
@@ -229,9 +230,9 @@ async def test_what_was_deleted_after_planning_is_told_by_the_broker_or_passed_o
     ]
     strict, tier, lossy = reads
     await told(archive, "topics", "delete", topic)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while set(objects_of(cold)) - known:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_S)
     with pytest.raises(ObjectNotFound):
         await asyncio.to_thread(tier.numbers)
     assert await asyncio.to_thread(lossy.numbers) == []

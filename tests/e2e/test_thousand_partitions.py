@@ -11,6 +11,7 @@ import danubius
 from danubius.errors import InvalidArgument
 from e2e.storage_files import size_of
 from e2e.traffic import collect, eventually, numbered
+from patience import HANG_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ async def test_as_many_partitions_as_there_may_be(start_broker: StartBroker, top
 @pytest.mark.grows
 async def test_many_partitions_are_used_and_grow(start_broker: StartBroker, topic: str) -> None:
     broker = start_broker()
-    async with danubius.connect(broker.url, request_timeout=120) as client, asyncio.timeout(200):
+    async with danubius.connect(broker.url, request_timeout=120) as client, asyncio.timeout(HANG_S):
         await client.create_topic(topic, partitions=PARTITIONS)
         base_bytes = broker.rss_bytes()
         sent = numbered(3 * PARTITIONS)
@@ -54,7 +55,7 @@ async def test_many_partitions_are_used_and_grow(start_broker: StartBroker, topi
         ):
             receipts = await producer.send_many(sent)
             assert len({receipt.topic for receipt in receipts}) == PARTITIONS
-            [received] = await collect([consumer], len(sent), within_s=120.0)
+            [received] = await collect([consumer], len(sent), within_s=HANG_S)
             assert sorted(message.payload for message in received) == sorted(sent)
             await client.admin.update_topic(topic, partitions=GROWN)
             described = await client.admin.describe_topic(topic)
@@ -65,13 +66,13 @@ async def test_many_partitions_are_used_and_grow(start_broker: StartBroker, topi
                 batch = numbered(GROWN, len(sent) + len(more))
                 more += batch
                 used |= {receipt.topic for receipt in await producer.send_many(batch)}
-            [received] = await collect([consumer], len(more), within_s=120.0)
+            [received] = await collect([consumer], len(more), within_s=HANG_S)
             assert sorted(message.payload for message in received) == sorted(more)
         grown_bytes = broker.rss_bytes() - base_bytes
         assert grown_bytes < 256 * MIB, f"{grown_bytes / MIB:.0f} MiB for {GROWN} partitions"
     broker.kill()
     await asyncio.to_thread(broker.start)
-    async with danubius.connect(broker.url, request_timeout=120) as client, asyncio.timeout(200):
+    async with danubius.connect(broker.url, request_timeout=120) as client, asyncio.timeout(HANG_S):
         figures = (await client.admin.describe_subscription(topic, "s")).statistics
         assert figures.backlog_messages == 0
         await client.delete_topic(topic)
@@ -80,6 +81,6 @@ async def test_many_partitions_are_used_and_grow(start_broker: StartBroker, topi
         await eventually(
             lambda: not sum(size_of(path) for path in ledgers.rglob("*")),
             "the files are gone",
-            within_s=60.0,
+            within_s=HANG_S,
         )
     assert broker.stop() == 0

@@ -11,6 +11,7 @@ import danubius
 from danubius.wire.commands import Opcode
 from e2e.raw_wire import RawPeer
 from e2e.traffic import numbered, payloads, read_all, take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -133,7 +134,7 @@ async def test_delete_ends_producers_and_consumers_with_the_reason(
         await take(consumer, 1)
         await client.delete_topic(topic)
         with pytest.raises(danubius.DanubiusError) as from_consumer:
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(HANG_S):
                 await consumer.receive()
         with pytest.raises(danubius.DanubiusError) as from_producer:
             await producer.send(b"y")

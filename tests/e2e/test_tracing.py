@@ -18,6 +18,7 @@ import danubius.blocking
 from danubius import tracing
 from e2e.broker_process import environment
 from e2e.traffic import take
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
 
 EXPORTER = InMemorySpanExporter()
-WAIT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ async def test_one_trace_from_who_sends_to_who_handles(
     ):
         with tracer.start_as_current_span("order"):
             receipt = await producer.send(b"three cakes", attributes={"kind": "order"})
-        message = await consumer.receive(WAIT_S)
+        message = await consumer.receive(HANG_S)
         with tracing.process(message, subscription="billing"):
             pass
         await consumer.ack(message)
@@ -111,7 +111,7 @@ async def test_many_messages_are_one_span_and_a_batch_links_to_each_sender(
             received = 0
             with trace.get_tracer("test").start_as_current_span("outer"):
                 while received < 6:  # deliveries may be cut anywhere
-                    batch = await consumer.receive_batch(WAIT_S)
+                    batch = await consumer.receive_batch(HANG_S)
                     with tracing.process(batch):
                         received += len(batch)
                     await consumer.ack(batch)
@@ -215,7 +215,7 @@ async def test_what_fails_is_told_by_its_span(
             await producer.send(bytes(64 << 20))
         await producer.send(b"x")
         async with client.consumer(topic, subscription="s", start="earliest") as consumer:
-            message = await consumer.receive(WAIT_S)
+            message = await consumer.receive(HANG_S)
             with pytest.raises(ZeroDivisionError), tracing.process(message):
                 raise ZeroDivisionError
     failed = [span for span in spans.get_finished_spans() if not span.status.is_ok]
@@ -231,7 +231,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         env=environment(),
         check=False,
     )

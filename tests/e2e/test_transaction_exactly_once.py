@@ -22,6 +22,7 @@ import pytest
 
 import danubius
 from danubius.errors import TransactionAborted, TransactionConflict
+from patience import LOOK_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ async def work_for_ever(url: str, seed: int) -> None:
         except danubius.DanubiusError as error:
             if not error.is_retryable:
                 raise
-            await asyncio.sleep(0.05)  # the broker is down, or too busy to answer in time
+            await asyncio.sleep(LOOK_S)  # the broker is down, or too busy to answer in time
 
 
 if __name__ == "__main__":

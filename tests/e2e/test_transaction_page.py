@@ -12,6 +12,7 @@ import pytest
 
 import danubius
 from e2e.broker_process import environment
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.conftest import StartBroker
@@ -37,7 +38,7 @@ def test_example_runs(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         env=environment(),
         check=False,
     )

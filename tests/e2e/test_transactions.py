@@ -11,6 +11,7 @@ import danubius
 from danubius.errors import TransactionAborted, TransactionConflict, TransactionTooLarge
 from e2e.lossy_proxy import LossyProxy
 from e2e.traffic import collect, nothing_comes, read_all
+from patience import HANG_S, LOOK_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -64,10 +65,10 @@ async def test_acks_inside_count_at_the_commit_and_come_again_after_an_abort(
     ):
         await producer.send_many([b"0", b"1", b"2"])
         transaction = await client.transaction()
-        await transaction.ack(consumer, await consumer.receive(timeout=30))
+        await transaction.ack(consumer, await consumer.receive(timeout=HANG_S))
         await transaction.abort()
         await transaction.abort()
-        seen = [await consumer.receive(timeout=30) for _ in range(3)]
+        seen = [await consumer.receive(timeout=HANG_S) for _ in range(3)]
         assert sorted(m.payload for m in seen) == [b"0", b"1", b"2"]
         async with client.transaction() as transaction:
             for message in seen:
@@ -91,7 +92,7 @@ async def test_a_message_is_acknowledged_by_one_of_two_transactions(
     ):
         await source.send(b"work")
         first = await client.transaction()
-        message = await slow.receive(timeout=30)
+        message = await slow.receive(timeout=HANG_S)
         async with client.consumer(topic, subscription="s", type="shared", name="b") as quick:
             consumers = (slow, quick)
             received = await collect(consumers, 1, is_acking=False)
@@ -109,12 +110,12 @@ async def test_a_message_is_acknowledged_by_one_of_two_transactions(
 
 async def test_a_transaction_ends_when_its_time_is_over(broker: BrokerProcess, topic: str) -> None:
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
-        transaction = await client.transaction(timeout=0.05)
+        transaction = await client.transaction(timeout=SOON_S)
         with pytest.raises(TransactionAborted, match="open for longer than its 50 ms"):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_S):
                 while True:
                     await transaction.send_many(producer, [b"late"])
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(LOOK_S)
         with pytest.raises(TransactionAborted, match="open for longer than its 50 ms"):
             await transaction.commit()
         with pytest.raises(TransactionAborted, match="open for longer"):
@@ -167,7 +168,7 @@ async def test_commit_survives_a_restart(start_broker: StartBroker, topic: str) 
         client.consumer(topic, subscription="s", start="earliest") as consumer,
     ):
         await producer.send(b"in")
-        message = await consumer.receive(timeout=30)
+        message = await consumer.receive(timeout=HANG_S)
         async with client.transaction() as transaction:
             await transaction.send(producer, b"out")
             await transaction.ack(consumer, message)
@@ -175,7 +176,7 @@ async def test_commit_survives_a_restart(start_broker: StartBroker, topic: str) 
         await open_one.send_many(producer, [b"forgotten"])
         process.kill()
         process.start()
-        again = await consumer.receive(timeout=60)
+        again = await consumer.receive(timeout=HANG_S)
         assert again.payload == b"out"
         with pytest.raises(TransactionAborted, match="connection"):
             await open_one.commit()
@@ -189,8 +190,8 @@ def test_without_an_event_loop(broker: BrokerProcess, topic: str) -> None:
         client.consumer(topic, subscription="s", start="earliest") as consumer,
     ):
         producer.send(b"in")
-        message = consumer.receive(timeout=30)
-        with client.transaction(timeout=30) as transaction:
+        message = consumer.receive(timeout=HANG_S)
+        with client.transaction(timeout=HANG_S) as transaction:
             assert transaction.id > 0
             transaction.send(producer, b"out", key=b"k")
             transaction.send_many(producer, [b"and", b"more"])
@@ -203,7 +204,11 @@ def test_without_an_event_loop(broker: BrokerProcess, topic: str) -> None:
         with pytest.raises(danubius.InvalidArgument, match="is over: begin another"):
             transaction.send(producer, b"late")
         assert client.resolve_offset(topic, "latest") == 4
-        assert [consumer.receive(timeout=30).payload for _ in range(3)] == [b"out", b"and", b"more"]
+        assert [consumer.receive(timeout=HANG_S).payload for _ in range(3)] == [
+            b"out",
+            b"and",
+            b"more",
+        ]
 
 
 async def test_partitioned_topics_take_part(broker: BrokerProcess, topic: str) -> None:
@@ -216,7 +221,7 @@ async def test_partitioned_topics_take_part(broker: BrokerProcess, topic: str) -
             async with client.transaction() as transaction:
                 await transaction.send_many(producer, [b"%d" % n for n in range(30)])
                 await transaction.send(producer, b"30", key=b"k")
-            received = [await consumer.receive(timeout=30) for _ in range(31)]
+            received = [await consumer.receive(timeout=HANG_S) for _ in range(31)]
             assert sorted(int(m.payload) for m in received) == list(range(31))
             assert len({m.topic for m in received}) == 3
             async with client.transaction() as transaction:
@@ -254,14 +259,14 @@ async def test_a_cut_before_the_commit_aborts(broker: BrokerProcess, topic: str)
         client.consumer(topic, subscription="s", start="earliest") as consumer,
     ):
         await producer.send(b"in")
-        message = await consumer.receive(timeout=30)
+        message = await consumer.receive(timeout=HANG_S)
         transaction = await client.transaction()
         await transaction.ack(consumer, message)
         await transaction.send_many(producer, [b"lost"])
         proxy.cut()
         with pytest.raises(TransactionAborted, match="the connection to the broker was lost"):
             await transaction.commit()
-        again = await consumer.receive(timeout=30)
+        again = await consumer.receive(timeout=HANG_S)
         assert (again.offset, again.redelivery_count) == (0, 1)
         async with client.transaction() as transaction:  # its producer may still be on its way back
             await transaction.send(producer, b"out")

@@ -12,6 +12,7 @@ from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from e2e.storage_files import size_of
 from e2e.traffic import collect, nothing_comes, read_all
+from patience import HANG_S, LOOK_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ LEDGERS_BYTES_MAX: Final = 64 * MIB
 
 
 async def wait_until_expired(client: Client, topic: str, count: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while True:
             described = await client.describe_topic(topic)
             if described.subscriptions[0].backlog <= count:
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_S)
 
 
 async def test_old_messages_are_not_delivered(broker: BrokerProcess, topic: str) -> None:
@@ -105,19 +106,19 @@ async def test_a_work_queue_holds_only_what_is_to_be_done(
 
 
 async def wait_for_start(client: Client, topic: str, start: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while True:
             if await client.resolve_offset(topic, "earliest") == start:
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_S)
 
 
 async def wait_for_room(data_dir: Path) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_S):
         while True:
             if ledger_bytes(data_dir) <= LEDGERS_BYTES_MAX // 4:
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(LOOK_S)
 
 
 def ledger_bytes(data_dir: Path) -> int:

@@ -32,13 +32,13 @@ from e2e.danube_peers import (
     until,
 )
 from e2e.traffic import numbered, read_all
+from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
 Code = grpc.StatusCode
-WITHIN_S = 120.0
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ async def collect_all(consumers: list[DanubeConsumer], count: int) -> list[list[
             if sum(map(len, got)) >= count:
                 is_done.set()
 
-    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(collect(*one)) for one in zip(consumers, got, strict=True)]
         await is_done.wait()
         for task in running:
@@ -234,7 +234,7 @@ async def drain(broker: BrokerProcess, topic: str) -> None:
         await producer.send_many(numbered(10_000), keys=keys)
         seen = 0
         async with (
-            asyncio.timeout(WITHIN_S),
+            asyncio.timeout(HANG_S),
             client.consumer(topic, subscription="s", type="key-shared", start="earliest") as one,
         ):
             while seen < 10_000:
@@ -274,7 +274,7 @@ async def heard(producer: DanubeProducer, consumer: DanubeConsumer) -> None:
         first = tasks.create_task(consumer.receive())
         while not first.done():
             await producer.send(b"is anybody there?")
-            await asyncio.wait([first], timeout=0.05)
+            await asyncio.wait([first], timeout=SOON_S)
 
 
 async def test_11_old_topics_are_served_after_a_restart(
@@ -441,7 +441,7 @@ async def test_21_a_burst_reaches_a_consumer_that_reads(broker: BrokerProcess, t
                 if payload.startswith(b"message"):
                     found.append(payload)
 
-        async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(collect())
             tasks.create_task(producer.send_all(numbered(1000)))
     assert sorted(found) == sorted(numbered(1000))

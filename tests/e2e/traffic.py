@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import danubius
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def collect(
-    consumers: Sequence[Consumer], count: int, *, within_s: float = 30.0, is_acking: bool = True
+    consumers: Sequence[Consumer], count: int, *, within_s: float = HANG_S, is_acking: bool = True
 ) -> list[list[Message]]:
     """What each consumer got, until they have `count` messages together."""
     received: list[list[Message]] = [[] for _ in consumers]
@@ -47,7 +48,7 @@ async def collect(
     return received
 
 
-async def take(consumer: Consumer, count: int, *, within_s: float = 30.0) -> list[Message]:
+async def take(consumer: Consumer, count: int, *, within_s: float = HANG_S) -> list[Message]:
     """The next messages of one consumer, not acknowledged."""
     messages: list[Message] = []
     try:
@@ -66,7 +67,7 @@ async def read_all(client: Client, topic: str, start: int = 0) -> list[Message]:
     """Everything that the topic holds."""
     messages: list[Message] = []
     async with (
-        asyncio.timeout(60.0),
+        asyncio.timeout(HANG_S),
         client.reader(topic, start=start, stop_at_end=True) as reader,
     ):
         async for message in reader:
@@ -84,12 +85,12 @@ async def nothing_comes(consumer: Consumer, seconds: float = 0.3) -> None:
     raise AssertionError(f"offset {message.offset} came though nothing should")
 
 
-async def eventually(condition: Callable[[], bool], what: str, *, within_s: float = 30.0) -> None:
+async def eventually(condition: Callable[[], bool], what: str, *, within_s: float = HANG_S) -> None:
     """Wait for something that has no event to wait for, such as another process."""
     limit = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < limit, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(LOOK_S)
 
 
 def payloads(messages: Sequence[Message]) -> list[bytes]:
@@ -108,7 +109,7 @@ class Bystander:
         self._consumer = consumer
         self._sent = 0
 
-    async def check(self, rounds: int = 5, *, within_s: float = 30.0) -> None:
+    async def check(self, rounds: int = 5, *, within_s: float = HANG_S) -> None:
         """Send and receive."""
         for _ in range(rounds):
             payload = b"bystander %d" % self._sent

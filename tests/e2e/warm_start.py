@@ -20,7 +20,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
-ANSWER_SECONDS_MAX: Final = 60.0
+from patience import HANG_S
+
 _REQUEST_BYTES_MAX: Final = 1 << 17
 _SOURCE: Final = Path(__file__).resolve().parents[2] / "src"
 _FORGE: Final = Path(__file__).with_name("forge.py")
@@ -77,7 +78,7 @@ class _Forge:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(ANSWER_SECONDS_MAX)
+        self._socket.settimeout(HANG_S)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(_FORGE), str(theirs.fileno()), str(_REQUEST_BYTES_MAX)],
@@ -97,7 +98,7 @@ class _Forge:
 
     def _close(self) -> None:
         self._socket.close()
-        self._process.wait(ANSWER_SECONDS_MAX)
+        self._process.wait(HANG_S)
 
 
 @functools.cache

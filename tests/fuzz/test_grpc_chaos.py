@@ -16,6 +16,7 @@ import danubius
 from e2e.danube_calls import Calls, calling
 from e2e.danube_peers import DanubeConsumer, DanubeProducer
 from e2e.traffic import bystander, numbered, payloads, read_all
+from patience import SOON_S
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -91,7 +92,7 @@ class Worker:
             self.dice.randrange(4),
         )
         try:
-            async with asyncio.timeout(0.3):
+            async with asyncio.timeout(6 * SOON_S):
                 for _ in range(self.dice.randrange(1, 20)):
                     (message,) = await consumer.take(1)
                     await self.settle(consumer, message)

@@ -16,6 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 import danubius
 from e2e.danube_calls import Calls, all_methods, calling, describe
 from e2e.traffic import bystander, numbered, payloads, read_all
+from patience import SOON_S
 
 if TYPE_CHECKING:
     from e2e.conftest import StartBroker
@@ -136,7 +137,7 @@ async def ask(calls: Calls, method: str, request: bytes) -> grpc.aio.AioRpcError
         if describe(method).server_streaming:
             stream = calls.stream(method, request)
             try:
-                async with asyncio.timeout(0.2):
+                async with asyncio.timeout(4 * SOON_S):
                     await stream.read()
             except TimeoutError:
                 pass

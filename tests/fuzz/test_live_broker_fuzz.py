@@ -16,6 +16,7 @@ import danubius
 from danubius.wire.commands import Opcode
 from e2e.raw_wire import PeerClosed, RawPeer, RawProducer, frame, record_batch
 from e2e.traffic import bystander, numbered, payloads, read_all
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,7 +213,7 @@ class Attack:
                 await asyncio.sleep(0)
                 if peer.reader.at_eof():
                     break
-            async with asyncio.timeout(60.0):
+            async with asyncio.timeout(HANG_S):
                 while await peer.reader.read(65_536):
                     pass
         except (PeerClosed, OSError):
@@ -222,7 +223,7 @@ class Attack:
     async def say(self, peer: RawPeer, data: bytes) -> None:
         self.left -= 1
         self.sent += 1
-        await peer.send(data, within_s=60.0)
+        await peer.send(data, within_s=HANG_S)
 
 
 async def stored_bytes(port: int, topic: str) -> bytes:
@@ -260,12 +261,12 @@ async def test_ten_thousand_malformed_inputs(start_broker: StartBroker, topic: s
             await producer.send_many(numbered(500))
     pid = broker.pid
     attack = Attack(broker.port)
-    async with bystander(broker.url, topic) as other, asyncio.timeout(300.0):
+    async with bystander(broker.url, topic) as other, asyncio.timeout(HANG_S):
         async with asyncio.TaskGroup() as tasks:
             working = [tasks.create_task(attack.work(number)) for number in range(WORKERS)]
             while not all(task.done() for task in working):
                 await other.check(1)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_S)
         await other.check(10)
     assert attack.sent >= 10_000
     assert attack.closed > 100

@@ -23,6 +23,7 @@ from schemathesis import checks as registry
 from schemathesis.core.parameters import ParameterLocation
 
 from e2e.traffic import bystander
+from patience import HANG_S, SOON_S
 from proving import sized
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from e2e.conftest import StartBroker
 
 CASES: Final = sized(300, 10_000)
-TIMEOUT_S: Final = 60.0
 KNOWN: Final = {
     "namespace": ["fuzz"],
     "topic": ["plain", "parts", "parts-part-1", "volatile"],
@@ -53,7 +53,7 @@ class World:
         api = f"{self.url}/api/v1"
         self._do("PUT", f"{api}/namespaces/fuzz", {"exist_ok": True})
         self.http.patch(
-            f"{api}/namespaces/fuzz", json={"policies": {"message_bytes_max": None}}, timeout=60
+            f"{api}/namespaces/fuzz", json={"policies": {"message_bytes_max": None}}, timeout=HANG_S
         )
         for topic, body in (
             ("plain", {}),
@@ -73,7 +73,7 @@ class World:
         self.session = opened.json().get("session", "")
 
     def _do(self, method: str, url: str, body: Any) -> requests.Response:
-        answer = self.http.request(method, url, json=body, timeout=TIMEOUT_S)
+        answer = self.http.request(method, url, json=body, timeout=HANG_S)
         assert answer.status_code < 500, answer.text
         return answer
 
@@ -81,7 +81,7 @@ class World:
         return [self.session] if name == "session" else KNOWN.get(name, [])
 
     def run(self, case: Any) -> None:
-        answer = case.call(session=self.http, timeout=TIMEOUT_S)
+        answer = case.call(session=self.http, timeout=HANG_S)
         mode: str = case.meta.generation.mode.name
         self.statuses[mode, answer.status_code] += 1
         case.validate_response(answer, excluded_checks=[_TOO_STRICT])
@@ -167,9 +167,9 @@ async def test_no_request_gets_a_server_error(start_broker: StartBroker, topic: 
         fuzzing = tasks.create_task(asyncio.to_thread(_fuzz, world, is_over))
         try:
             while not fuzzing.done():
-                await other.check(1, within_s=60.0)
+                await other.check(1, within_s=HANG_S)
                 rounds += 1
-                await asyncio.wait([fuzzing], timeout=0.2)
+                await asyncio.wait([fuzzing], timeout=4 * SOON_S)
         finally:
             is_over.set()
     sys.stdout.write(f"\n{world.cases:,} cases: {dict(world.statuses)}\n{rounds:,} rounds beside\n")

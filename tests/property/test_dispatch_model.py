@@ -270,7 +270,6 @@ HISTORIES = 260
 """Of each type of a reliable topic: 1,040 in all. Without acknowledgements nothing can fail."""
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("kind", "auto_ack"), CASES, ids=lambda one: str(one))
 def test_any_order_of_events_keeps_the_promises(kind: SubscriptionType, auto_ack: bool) -> None:
     machine = type("Machine", (DispatchMachine,), {"kind": kind, "auto_ack": auto_ack})

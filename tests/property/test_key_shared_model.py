@@ -108,7 +108,6 @@ class KeySharedMachine(DispatchMachine):
         raise AssertionError("it never comes to rest")
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("auto_ack", [False, True])
 def test_any_order_of_events_with_filters(auto_ack: bool) -> None:
     machine = type("Machine", (KeySharedMachine,), {"auto_ack": auto_ack})

@@ -23,6 +23,7 @@ from danubius.ledger.config import LedgerConfig
 from danubius.model.limits import KIB, MIB
 from danubius.sim.disk import SimFiles
 from danubius.wal.config import JournalConfig
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -105,7 +106,7 @@ async def check_and_adopt(client: danubius.Client, known: dict[str, list[bytes]]
 async def consume_some(client: danubius.Client, topic: str, floor: int) -> int:
     """Acknowledge a few and return how far; what was confirmed before may come again, but nothing is skipped."""
     async with client.consumer(topic, subscription="s", start="earliest") as consumer:
-        batch = await consumer.receive_batch(timeout=30.0)
+        batch = await consumer.receive_batch(timeout=HANG_S)
         first = batch.offsets[0]
         assert first <= floor, "the cursor skipped messages"
         await consumer.ack(batch)
@@ -131,9 +132,9 @@ async def test_nothing_acknowledged_is_lost_when_the_power_fails(seed: int) -> N
                         publish_until_power_loss(client, topic, known[topic], dice, stop)
                     )
                 before = sum(map(len, known.values()))
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(HANG_S):
                     while sum(map(len, known.values())) == before:  # noqa: ASYNC110 - any of three
-                        await asyncio.sleep(0.01)
+                        await asyncio.sleep(LOOK_S)
                 await asyncio.sleep(dice.uniform(0.05, 0.5))
                 files.lose_power_after(dice.randrange(20))
                 stop.set()

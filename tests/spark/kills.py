@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import danubius
+from patience import LOOK_S, PROGRAM_HANG_S
 from proving import IS_PROOF, sized
 from spark.processes import EXECUTOR, PYTHON_WORKER, descendants, kill
 
@@ -32,7 +33,6 @@ HARMS: Final = ("driver", "executor", "worker", "broker")
 BATCH: Final = MESSAGES // (len(HARMS) * ROUNDS * 3)
 """Enough batches for all kills, if each costs two."""
 KEYS: Final = 97
-WAIT_S: Final = 400.0
 
 
 async def publish(url: str, topic: str) -> None:
@@ -86,20 +86,20 @@ class Torment:
 
     def _find(self, named: str) -> list[int]:
         """There are some whenever the query gets on; between two of them it waits for the next."""
-        limit = time.monotonic() + WAIT_S
+        limit = time.monotonic() + PROGRAM_HANG_S
         while not (found := descendants(self.cluster.pid, named=named)):
             assert time.monotonic() < limit, f"no {named} came: {self._driver.log()}"
-            time.sleep(0.05)
+            time.sleep(LOOK_S)
         return found
 
     def _wait(self, is_enough: Callable[[int], bool]) -> None:
-        limit = time.monotonic() + WAIT_S
+        limit = time.monotonic() + PROGRAM_HANG_S
         while not is_enough(found := self.done()):
             assert self._driver.is_running, f"the query ended: {self._driver.log()}"
             assert time.monotonic() < limit, (
                 f"{found} of {MESSAGES} are there: {self._driver.log()}"
             )
-            time.sleep(0.1)
+            time.sleep(LOOK_S)
 
 
 def report(what: str, torment: Torment, begun: float) -> None:

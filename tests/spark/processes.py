@@ -17,12 +17,11 @@ import pyspark
 
 from danubius.spark.sessions import BARE_PYTHON
 from e2e.broker_process import environment
+from patience import PROGRAM_HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-START_S: Final = 200.0
-STOP_S: Final = 120.0
 _READY: Final = re.compile(r"spark ready: (\S+)")
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 PYTHON_WORKER: Final = "/danubius/spark/daemon.py"
@@ -143,7 +142,7 @@ class Cluster:
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
         # Ended, it says nothing more and the line is empty.
-        limit = threading.Timer(START_S, self._process.kill)
+        limit = threading.Timer(PROGRAM_HANG_S, self._process.kill)
         limit.start()
         line = self._process.stdout.readline()
         limit.cancel()
@@ -158,7 +157,7 @@ class Cluster:
         below = descendants(self.pid)
         self._process.terminate()
         try:
-            self._process.wait(STOP_S)
+            self._process.wait(PROGRAM_HANG_S)
         except subprocess.TimeoutExpired:
             for pid in [self.pid, *below]:
                 kill(pid)

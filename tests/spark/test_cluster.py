@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 import danubius
+from patience import PROGRAM_HANG_S
 from spark.cluster_program import ROWS
 from spark.processes import Program, bare_python, quick_python, small_copy
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from spark.processes import Cluster
 
 FILES: Final = Path(__file__).resolve().parents[2] / "pipelines"
-WAIT_S: Final = 600.0
-pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_source_sink_and_pipeline_on_a_cluster(
     settings = {"PYSPARK_PYTHON": quick_python(tmp_path, python), "PYTHONPATH": ""}
     driver = Program(command, tmp_path / "driver.log", settings)
     try:
-        assert driver.wait(WAIT_S) == 0, driver.log()
+        assert driver.wait(PROGRAM_HANG_S) == 0, driver.log()
     finally:
         driver.kill()
     said = json.loads((tmp_path / "answer.json").read_text())

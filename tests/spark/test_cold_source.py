@@ -28,6 +28,7 @@ from object_servers import (
     s3_by_moto,
     s3_by_seaweedfs,
 )
+from patience import LOOK_S, PROGRAM_HANG_S
 from proving import IS_PROOF, sized
 from spark.topics import read, stream
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = sized(20_000, 1_000_000)
 GROUP: Final = 5_000
-WAIT_S: Final = 600.0
 FILLING: Final = "x" * 80
 SUMS: Final = ("bit_xor(hash)", "sum(CAST(hash AS DECIMAL(38)))")
 """The second tells also of a message that is there three times."""
@@ -141,21 +141,21 @@ class Run:
         ):
             for first in range(0, MESSAGES, GROUP):
                 if first == MESSAGES // 2:
-                    await asyncio.sleep(0.01)  # a time that no message has
+                    await asyncio.sleep(LOOK_S)  # a time that no message has
                     self.middle = datetime.now(UTC)
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(LOOK_S)
                 await producer.send_many([payload(n) for n in range(first, first + GROUP)])
 
     async def offload(self) -> int:
         """Move it and wait until its files are gone; how many objects it has."""
-        async with danubius.connect(self.broker.url) as client, asyncio.timeout(WAIT_S):
+        async with danubius.connect(self.broker.url) as client, asyncio.timeout(PROGRAM_HANG_S):
             until: dict[str, int] = {}
             while not (reply := await client.admin.offload_topic(self.topic, until)).is_done:
                 until = reply.until
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_S)
             # That files are not needed is known before they are gone.
             while not await cold_lines(client, self.topic) or files_of(self.broker):  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(LOOK_S)
         return reply.ledgers
 
     async def consume(self) -> None:
@@ -163,7 +163,7 @@ class Run:
         async with (
             danubius.connect(self.broker.url) as client,
             client.consumer(self.topic, subscription="all", start="earliest") as consumer,
-            asyncio.timeout(WAIT_S),
+            asyncio.timeout(PROGRAM_HANG_S),
         ):
             while expected < MESSAGES:
                 batch = await consumer.receive_batch()
@@ -178,7 +178,7 @@ class Run:
         async with (
             danubius.connect(self.broker.url) as client,
             client.reader(self.topic, start=self.middle) as reader,
-            asyncio.timeout(WAIT_S),
+            asyncio.timeout(PROGRAM_HANG_S),
         ):
             async for message in reader:
                 assert (message.offset, message.payload) == (expected, payload(expected))
@@ -245,7 +245,7 @@ def check_stream(spark: SparkSession, run: Run, given: dict[str, str]) -> None:
     counted = stream(spark, run.broker.url, **given, readFrom="tier").groupBy().count()
     writing = counted.writeStream.format("memory").queryName("counted").outputMode("complete")
     query = writing.trigger(availableNow=True).start()
-    assert query.awaitTermination(int(WAIT_S))
+    assert query.awaitTermination(int(PROGRAM_HANG_S))
     assert spark.table("counted").collect() == [(MESSAGES,)]
     run.say("Spark, a stream with availableNow, from objects")
 

@@ -15,7 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.broker_process import environment
-from spark.processes import START_S, Program, quick_python, small_copy
+from patience import HANG_S, LOOK_S, PROGRAM_HANG_S
+from spark.processes import Program, quick_python, small_copy
 from spark.topics import numbers, publish
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 FILES: Final = Path(__file__).resolve().parents[2] / "pipelines"
 SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
-WAIT_S: Final = 400.0
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def connect_url(tmp_path: Path) -> Iterator[str]:
 
 
 def _await_port(port: int, server: Program) -> None:
-    until = time.monotonic() + START_S
+    until = time.monotonic() + PROGRAM_HANG_S
     while time.monotonic() < until and server.is_running:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=5.0).close()
+            socket.create_connection(("127.0.0.1", port), timeout=HANG_S).close()
         except OSError:
-            time.sleep(0.2)  # another process opens it, which tells nobody
+            time.sleep(LOOK_S)  # another process opens it, which tells nobody
         else:
             return
     raise AssertionError(f"the server did not start:\n{server.log()}")
@@ -69,7 +69,7 @@ def test_a_pipeline_runs_on_a_connect_server(
     ran = subprocess.run(
         [*command, "--set", f"topic={topic}"],
         env=environment(),
-        timeout=WAIT_S,
+        timeout=PROGRAM_HANG_S,
         check=False,
         capture_output=True,
         text=True,

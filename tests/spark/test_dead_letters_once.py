@@ -11,6 +11,7 @@ from danubius import blocking
 from danubius.spark.dead_letters import DeadLetters
 from danubius.spark.payloads import BadRecords
 from e2e.broker_process import environment
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -62,7 +63,7 @@ def test_tasks_beside_each_other_write_a_letter_once(broker: BrokerProcess, topi
         )
         for _ in range(4)
     ]
-    told = [worker.communicate(timeout=200)[1] for worker in workers]
+    told = [worker.communicate(timeout=HANG_S)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * 4, told
     letters = payloads(broker.url, dead)
     assert sorted(map(int, letters)) == list(range(_RECORDS))

@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.broker_process import environment, run_command
+from patience import LOOK_S, PROGRAM_HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,11 +62,10 @@ def _is_there(pid: int) -> bool:
         return False
 
 
-@pytest.mark.timeout(1_000)
 def test_every_total_is_right_and_the_tables_stay(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with _start(folder) as demo:
-        said, _ = demo.communicate(timeout=950)
+        said, _ = demo.communicate(timeout=PROGRAM_HANG_S)
     assert demo.returncode == 0, said
     assert "every total is right" in said
     assert "WRONG" not in said
@@ -77,12 +77,11 @@ def test_every_total_is_right_and_the_tables_stay(tmp_path: Path) -> None:
     # The commands that it says are there to look at the tables do that.
     question = re.search(r"danubius sql '(SELECT device.*)'$", said, re.MULTILINE)
     assert question is not None
-    done = run_command("sql", question[1], timeout_s=300)
+    done = run_command("sql", question[1], timeout_s=PROGRAM_HANG_S)
     assert done.code == 0, done.stderr
     assert done.stdout.count("sensor-") == 5
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_demo_leaves_no_process_and_no_files(tmp_path: Path, how: signal.Signals) -> None:
     folder = tmp_path / "demo"
@@ -91,22 +90,22 @@ def test_a_stopped_demo_leaves_no_process_and_no_files(tmp_path: Path, how: sign
         assert demo.stdout is not None
         while not (line := demo.stdout.readline()).startswith("pipelines"):
             assert line, "it ended before its pipelines began"
-        limit = time.monotonic() + 200
+        limit = time.monotonic() + PROGRAM_HANG_S
         while len(below := list(_below(demo.pid))) < 3:  # the broker, the pipelines, Java
             assert time.monotonic() < limit
             assert demo.poll() is None
-            time.sleep(0.1)
+            time.sleep(LOOK_S)
         demo.send_signal(how)
-        said, _ = demo.communicate(timeout=200)
+        said, _ = demo.communicate(timeout=PROGRAM_HANG_S)
     finally:
         demo.kill()
     assert demo.returncode == 1, said
     assert said.splitlines()[-1] == "danubius: stopped"
     assert not folder.exists()
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + PROGRAM_HANG_S
     while any(map(_is_there, below)):
         assert time.monotonic() < limit
-        time.sleep(0.1)
+        time.sleep(LOOK_S)
 
 
 WITHOUT_JAVA = """
@@ -122,7 +121,7 @@ def test_without_java_it_says_how_to_get_it(tmp_path: Path) -> None:
         [sys.executable, "-c", WITHOUT_JAVA],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PROGRAM_HANG_S,
         env=environment() | {"PATH": os.devnull, "JAVA_HOME": str(tmp_path)},
         cwd=tmp_path,
         check=False,

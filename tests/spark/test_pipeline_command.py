@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.broker_process import Exit, environment, free_port, run_command
+from patience import HANG_S, LOOK_S, PROGRAM_HANG_S
 from spark.topics import numbers, publish
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ ARCHIVE = str(FILES / "archive.toml")
 
 def _until(condition: Callable[[], bool]) -> None:
     """Spark starts in this time, also where many others do."""
-    limit = time.monotonic() + 200
+    limit = time.monotonic() + PROGRAM_HANG_S
     while not condition():
         assert time.monotonic() < limit
-        time.sleep(0.2)
+        time.sleep(LOOK_S)
 
 
 def _validate(folder: Path, text: str) -> Exit:
@@ -161,17 +162,17 @@ def test_a_run_follows_its_topic_tells_its_figures_and_stops_cleanly(
         assert told["state"] == "running"
         assert run_command("pipeline", "run", *options).stderr.count("is in use by process") == 1
         address = f"http://127.0.0.1:{told['metrics_port']}/metrics"
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=HANG_S) as answer:
             assert (
                 b'danubius_pipeline_rows_in_total{pipeline="archive",query="table"} 150.0'
                 in answer.read()
             )
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, "".join(said)
+        assert process.wait(HANG_S) == 0, "".join(said)
     finally:
         process.kill()
         process.wait()
-    reader.join(30)
+    reader.join(HANG_S)
     assert status()["state"] == "finished"
     assert any("stopping" in line for line in said)
     assert rows() == 150

@@ -13,11 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import danubius
+from patience import HANG_S, LOOK_S, PROGRAM_HANG_S
 from spark.processes import SMALL, Program
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from spark.processes import Cluster
 
 ROWS: Final = 4_000
-WAIT_S: Final = 200.0
 SCHEMA: Final = "key STRING, payload STRING"
 SETTINGS: Final = {
     # Both hosts are there before the first task: one is free for the second attempt.
@@ -57,10 +54,10 @@ def twice_at_once(folder: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
             if number == 5 and context.partitionId() == 0:
                 attempt = context.attemptNumber()
                 Path(folder, f"speculative-{attempt}").touch()
-                limit = time.monotonic() + WAIT_S
+                limit = time.monotonic() + PROGRAM_HANG_S
                 while len(list(Path(folder).glob("speculative-*"))) < 2:
                     assert time.monotonic() < limit, "no second attempt came"
-                    time.sleep(0.05)
+                    time.sleep(LOOK_S)
             yield batch
 
     return run
@@ -132,7 +129,6 @@ async def read_all(url: str, topic: str) -> list[tuple[bytes | None, bytes]]:
         return [(message.key, message.payload) async for message in reader]
 
 
-@pytest.mark.timeout(900)
 def test_a_task_that_runs_twice_writes_once(
     broker: BrokerProcess, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -142,7 +138,7 @@ def test_a_task_that_runs_twice_writes_once(
     command = [sys.executable, __file__, cluster.master, broker.url, str(folder)]
     driver = Program(command, tmp_path / "driver.log", {"PYSPARK_PYTHON": cluster.python})
     try:
-        assert driver.wait(600) == 0, driver.log()
+        assert driver.wait(HANG_S) == 0, driver.log()
     finally:
         driver.kill()
     for way in ("batch", "stream"):

@@ -15,6 +15,7 @@ from danubius import blocking
 from danubius.spark.sql import Topics
 from e2e.broker_process import environment, run_command
 from e2e.cli_calls import call, run, run_json
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,7 +227,7 @@ def test_watch_follows_until_ctrl_c(broker: BrokerProcess, topic: str) -> None:
             publish(broker.url, topic, 5, 6)
             assert json.loads(watching.stdout.readline()) == {"n": 6, "s": 15}
             os.killpg(watching.pid, signal.SIGINT)
-            rest, told = watching.communicate(timeout=120)
+            rest, told = watching.communicate(timeout=HANG_S)
         finally:
             if watching.poll() is None:
                 os.killpg(watching.pid, signal.SIGKILL)

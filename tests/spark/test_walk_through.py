@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from e2e.broker_process import BrokerProcess, environment
+from patience import HANG_S, PROGRAM_HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "walk-through.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STANDALONE = "danubius standalone --data-dir broker\n"
 ADDRESS = "danube://127.0.0.1:6651"
-COMMAND_SECONDS_MAX = 400
 KERNEL = """
 import contextlib, io, json, os, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
@@ -75,7 +75,7 @@ class Notebook:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(60)
+            self._process.wait(HANG_S)
         finally:
             self._process.kill()
             self._process.wait()
@@ -112,7 +112,7 @@ def _shell(code: str, folder: Path, env: dict[str, str]) -> str:
         ["bash", "-e", "-c", code],
         capture_output=True,
         text=True,
-        timeout=COMMAND_SECONDS_MAX,
+        timeout=PROGRAM_HANG_S,
         cwd=folder,
         env=env,
         check=False,
@@ -127,7 +127,6 @@ def test_the_page_begins_with_a_broker() -> None:
     assert {block.language for block in blocks} == {"sh", "python", "text"}
 
 
-@pytest.mark.timeout(1_800)
 def test_every_step_says_what_the_page_says(tmp_path: Path, env: dict[str, str]) -> None:
     folder = tmp_path / "page"
     notebook = Notebook(folder, env)

@@ -7,13 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import danubius
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-WAIT_S = 120.0
+WAIT_S = HANG_S
 
 
 def publish(
@@ -83,4 +84,4 @@ def until(condition: Callable[[], bool], what: str) -> None:
     limit = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < limit, f"not within {WAIT_S:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(LOOK_S)

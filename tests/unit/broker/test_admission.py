@@ -26,6 +26,7 @@ from danubius.wire.commands import (
     ProducerClosed,
     ProducerOpened,
 )
+from patience import HANG_S, LOOK_S
 
 TOPIC = "/default/limited"
 
@@ -89,9 +90,9 @@ async def test_an_answer_waits_until_what_came_before_is_paid_for(bench: Any) ->
     bench.settle()
     assert peer.answer_to(number) is None
     bench.clock.now_ms += 200
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while peer.answer_to(number) is None:  # noqa: ASYNC110  # it is a line in a list
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(LOOK_S)
     assert peer.answer_to(number) == Produced(150)
 
 

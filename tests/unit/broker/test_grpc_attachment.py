@@ -25,6 +25,7 @@ from danubius.wire.commands import (
     Produce,
     Subscribe,
 )
+from patience import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -134,7 +135,7 @@ async def test_room_is_found_again_when_others_acknowledge(
     other.call(Ack(handle, [(0, OPEN_MESSAGES)]))
     while len(stream.sent) < 2 * OPEN_MESSAGES:
         await stream.settle()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(LOOK_S)
     assert stream.offsets() == list(range(2 * OPEN_MESSAGES))
 
 

@@ -47,6 +47,7 @@ from danubius.wire.commands import (
     Subscribe,
     TransactionBegun,
 )
+from patience import SOON_S
 
 SOURCE, TARGET = "/default/source", "/default/target"
 
@@ -289,7 +290,7 @@ async def test_aborted_ones_leave_nothing_in_memory(worker: Worker) -> None:
 async def test_one_that_takes_too_long_is_aborted(worker: Worker) -> None:
     number = worker.begin(1)
     worker.stage(number)
-    await asyncio.sleep(0.01)  # its timer is the loop's, which was set before this one
+    await asyncio.sleep(SOON_S)  # its timer is the loop's, which was set before this one
     assert_refused(worker.commit(number), TransactionAborted, "open for longer than its 1 ms")
     assert_nothing_held(worker)
 
@@ -408,7 +409,7 @@ async def test_the_answer_to_a_batch_waits_as_the_rate_of_its_topic_says(worker:
     number = worker.begin()
     asked = worker.peer.ask(Stage(number, worker.producer.handle), worker.batch())
     assert worker.peer.answer_to(asked) is None
-    await asyncio.sleep(0.01)  # behind the broker's own timer on the same loop
+    await asyncio.sleep(SOON_S)  # behind the broker's own timer on the same loop
     assert worker.peer.answer_to(asked) == Done()
 
 

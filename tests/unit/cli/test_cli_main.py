@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from danubius.cli import main
+from patience import HANG_S
 
 _WITHOUT = """
 import sys
@@ -20,7 +21,7 @@ sys.exit(main({arguments!r}))
 def run_without(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = _WITHOUT.format(name=name, arguments=list(arguments))
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=HANG_S
     )
 
 

@@ -13,6 +13,7 @@ import danubius
 from danubius.client.loop_thread import LoopThread, Mailbox
 from danubius.record.batch import read_header
 from danubius.wire.commands import Ack, Flow, Nack, OffsetResolved, Produce, Produced, ResolveOffset
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,7 @@ async def test_the_first_batch_after_a_reconnect_is_received_whole(broker: Scrip
         ):
             # While the consumer waits for its first message.
             loop.call_soon_threadsafe(loop.call_later, 0.1, lose_connection)
-            return [consumer.receive(timeout=30).offset for _ in range(3)]
+            return [consumer.receive(timeout=HANG_S).offset for _ in range(3)]
 
     async with asyncio.TaskGroup() as tasks:
         receiving = tasks.create_task(asyncio.to_thread(work))
@@ -126,7 +127,7 @@ async def test_a_call_under_way_when_the_client_closes_ends(broker: ScriptedBrok
             calls += [pool.submit(consumer.receive) for _ in range(10)]
             for call in calls:
                 with pytest.raises(danubius.ClientClosed):
-                    call.result(timeout=30)
+                    call.result(timeout=HANG_S)
 
     await asyncio.to_thread(work)
 
@@ -158,7 +159,7 @@ async def test_a_nack_with_a_wrong_delay_is_refused_and_acks_go_on(broker: Scrip
             danubius.blocking.connect(broker.url) as client,
             client.consumer("/default/t", subscription="s") as consumer,
         ):
-            message = consumer.receive(timeout=30)
+            message = consumer.receive(timeout=HANG_S)
             for delay in (-1.0, float("nan"), "soon"):
                 with pytest.raises(danubius.InvalidArgument, match="delay"):
                     consumer.nack(message, delay=cast("float", delay))
@@ -194,7 +195,7 @@ def test_a_call_that_fails_strands_none_behind_it(loop_thread: LoopThread) -> No
     is_full = threading.Event()
 
     def fail(error: Exception) -> None:
-        is_full.wait(30)
+        is_full.wait(HANG_S)
         raise error
 
     mailbox.put(lambda: fail(danubius.ClientClosed("too late")))
@@ -215,10 +216,10 @@ def test_stopping_a_loop_ends_what_runs_on_it_and_refuses_more() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(loop.run, last_forever())
-        assert is_running.wait(30)
+        assert is_running.wait(HANG_S)
         loop.stop()
         with pytest.raises(danubius.ClientClosed):
-            call.result(timeout=30)
+            call.result(timeout=HANG_S)
     with pytest.raises(danubius.ClientClosed):
         loop.run(asyncio.sleep(0))
     with pytest.raises(danubius.ClientClosed):

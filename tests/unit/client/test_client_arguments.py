@@ -12,6 +12,7 @@ import danubius
 from danubius.client.core.address import parse_url
 from danubius.client.options import parse_start
 from danubius.wire.commands import Produce, Produced
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from unit.client.scripted_broker import ScriptedBroker
@@ -135,6 +136,6 @@ except InvalidArgument as error:
     print(error)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=HANG_S
     )
     assert "pip install 'danubius[arrow]'" in done.stdout

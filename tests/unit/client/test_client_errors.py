@@ -9,6 +9,7 @@ import pytest
 
 import danubius
 from danubius.wire.commands import Error, Fetch, OffsetResolved, Opcode, ResolveOffset, Subscribe
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from danubius.wire.frame import Frame
@@ -65,5 +66,5 @@ async def test_a_reader_learns_which_offsets_are_damaged(broker: ScriptedBroker)
         client.reader(TOPIC, start=100) as reader,
     ):
         with pytest.raises(danubius.LedgerDamaged) as caught:
-            await reader.read_batch(timeout=30)
+            await reader.read_batch(timeout=HANG_S)
     assert (caught.value.first, caught.value.end) == (100, 110)

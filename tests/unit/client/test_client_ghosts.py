@@ -9,6 +9,7 @@ import pytest
 
 import danubius
 from danubius.wire.commands import CloseConsumer, CloseProducer, Flow, OpenProducer, Subscribe
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -53,7 +54,7 @@ async def test_a_cancelled_opening_is_closed_when_its_answer_comes(
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
     held = hold_back(broker, kind)
-    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(HANG_S):
         async with asyncio.TaskGroup() as tasks:
             opening = tasks.create_task(open_it(client))
             await broker.arrived(kind)
@@ -73,7 +74,7 @@ async def test_an_opening_that_took_too_long_is_closed_when_its_answer_comes(
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
     held = hold_back(broker, kind)
-    async with danubius.connect(broker.url, request_timeout=0.5) as client, asyncio.timeout(30):
+    async with danubius.connect(broker.url, request_timeout=0.5) as client, asyncio.timeout(HANG_S):
         with pytest.raises(danubius.DeadlineExceeded):
             await open_it(client)
         held[0]()
@@ -87,7 +88,7 @@ async def test_an_opening_cancelled_in_the_turn_of_its_answer_is_closed(
     kind: type[AnyCommand],
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
-    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(HANG_S):
         link = client._link
         async with asyncio.TaskGroup() as tasks:
             opening = tasks.create_task(open_it(client))
@@ -107,7 +108,7 @@ async def test_an_opening_cancelled_in_the_turn_of_its_answer_is_closed(
 async def test_a_consumer_closed_while_it_comes_back_leaves_no_ghost(
     broker: ScriptedBroker,
 ) -> None:
-    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(HANG_S):
         consumer = await client.consumer(TOPIC, subscription="s")
         await broker.arrived(Flow)
         held = hold_back(broker, Subscribe)

@@ -17,6 +17,7 @@ from danubius.client.producer_lane import ProducerLane
 from danubius.errors import InvalidBatch, StorageFull
 from danubius.record.batch import RecordBatch
 from danubius.wire.commands import CloseProducer, Hello, OpenProducer, Produce, ProducerClosed
+from patience import HANG_S
 from unit.client.scripted_store import Store
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ async def test_a_send_into_a_connection_that_just_ends_is_sent_again(
         session = producer._shipper._session
         assert session is not None
         session.abort()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             assert (await producer.send(b"second")).offset == 1
             assert (await producer.send(b"third")).offset == 2
     assert store.stored == [b"first", b"second", b"third"]
@@ -283,7 +284,7 @@ async def test_a_refusal_that_lasts_is_told_at_the_deadline(broker: ScriptedBrok
             await producer.send(b"second")
         store.refusals = []
         # The wait that the refusals brought about may be longer than this short patience.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while len(store.stored) == 1:
                 with suppress(StorageFull):
                     assert (await producer.send(b"third")).offset == 1
@@ -360,7 +361,7 @@ async def test_closing_the_client_ends_it(broker: ScriptedBroker) -> None:
     producer = await client.producer(TOPIC)
     await producer.send(b"first")
     store.is_silent = True
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(expect_closed(producer))
         await broker.arrived(Produce, 2)
         await client._link.close()

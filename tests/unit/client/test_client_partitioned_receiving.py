@@ -25,6 +25,7 @@ from danubius.wire.commands import (
     Subscribe,
     TopicChanged,
 )
+from patience import HANG_S
 from unit.client.scripted_broker import stored_batch
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def test_partitions_take_turns_message_by_message(
         broker.deliver(0, [b"a"] * 50, four[0])
         for topic in four[1:]:
             broker.deliver(0, [b"b"] * 5, topic)
-        first = await consumer.receive(timeout=30)
+        first = await consumer.receive(timeout=HANG_S)
         assert first.topic == four[0]
         got = [first]
         async for message in consumer:
@@ -79,7 +80,7 @@ async def test_batches_are_whole_deliveries_in_turn(
         for first in (0, 3):
             for topic in four[:2]:
                 broker.deliver(first, [b"x"] * 3, topic)
-        batches = [await consumer.receive_batch(timeout=30) for _ in range(4)]
+        batches = [await consumer.receive_batch(timeout=HANG_S) for _ in range(4)]
         assert [(batch.topic, batch.first_offset, len(batch)) for batch in batches] == [
             (four[0], 0, 3),
             (four[1], 0, 3),
@@ -87,7 +88,7 @@ async def test_batches_are_whole_deliveries_in_turn(
             (four[1], 3, 3),
         ]
         broker.deliver(6, [b"x"] * 3, four[0])
-        parts = [await consumer.receive_batch(timeout=30, max_messages=2) for _ in range(2)]
+        parts = [await consumer.receive_batch(timeout=HANG_S, max_messages=2) for _ in range(2)]
         assert [part.offsets for part in parts] == [[6, 7], [8]]
         with pytest.raises(danubius.ReceiveTimeout, match=TOPIC):
             await consumer.receive_batch(timeout=0)
@@ -103,7 +104,7 @@ async def test_acknowledgements_go_to_the_partition_of_the_message(
         got: dict[str, danubius.Message] = {}
         for topic in four[:3]:
             broker.deliver(7, [b"x"], topic)
-            got[topic] = await consumer.receive(timeout=30)
+            got[topic] = await consumer.receive(timeout=HANG_S)
         await consumer.ack(got[four[0]])
         await consumer.ack_cumulative(got[four[1]])
         await consumer.nack(got[four[2]], delay=1.0)
@@ -147,7 +148,7 @@ async def test_a_partition_that_is_added_is_read_from_its_start(
         client.consumer(TOPIC, subscription="s", start="latest") as consumer,
         asyncio.TaskGroup() as tasks,
     ):
-        waiting = tasks.create_task(consumer.receive(timeout=30))
+        waiting = tasks.create_task(consumer.receive(timeout=HANG_S))
         await asyncio.sleep(0)
         broker.partitions[TOPIC] = 5
         broker.peers[-1].send(TopicChanged("/default/another", 9))
@@ -169,15 +170,15 @@ async def test_after_a_reconnect_the_partitions_are_counted_again(
         client.consumer(TOPIC, subscription="s") as consumer,
     ):
         broker.deliver(0, [b"held"], four[0])
-        await consumer.receive(timeout=30)
+        await consumer.receive(timeout=HANG_S)
         broker.deliver(1, [b"dropped"], four[0])
         broker.partitions[TOPIC] = 5
         broker.peers[-1].drop()
         await broker.arrived(Subscribe, 9)
         broker.deliver(0, [b"new"], partition_name(TOPIC, 4))
-        assert (await consumer.receive(timeout=30)).payload == b"new"
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"new"
         broker.deliver(1, [b"again"], four[0])
-        assert (await consumer.receive(timeout=30)).payload == b"again"
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"again"
 
 
 async def test_the_end_of_one_partition_ends_the_consumer(
@@ -191,13 +192,13 @@ async def test_the_end_of_one_partition_ends_the_consumer(
         handle = broker.handle_of(four[1])
         gone = ConsumerClosed(handle, danubius.TopicDeleted.code, "gone")
         broker.peers[-1].send(gone)
-        assert (await consumer.receive(timeout=30)).payload == b"a"
-        assert (await consumer.receive(timeout=30)).payload == b"b"
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"a"
+        assert (await consumer.receive(timeout=HANG_S)).payload == b"b"
         for _ in range(2):
             with pytest.raises(danubius.TopicDeleted):
-                await consumer.receive(timeout=30)
+                await consumer.receive(timeout=HANG_S)
         with pytest.raises(danubius.TopicDeleted):
-            await consumer.receive_batch(timeout=30)
+            await consumer.receive_batch(timeout=HANG_S)
 
 
 async def test_a_closed_consumer_wakes_who_waits(
@@ -209,7 +210,7 @@ async def test_a_closed_consumer_wakes_who_waits(
 
         async def wait() -> None:
             with pytest.raises(danubius.ClientClosed):
-                await consumer.receive(timeout=30)
+                await consumer.receive(timeout=HANG_S)
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(wait())
@@ -292,7 +293,7 @@ async def test_a_reader_reads_all_partitions_to_their_ends(
             assert [payload for name, payload in got if name == topic] == logs.get(topic, [])
         async with client.reader(TOPIC, start="earliest", stop_at_end=True) as reader:
             sizes: list[int] = []
-            while (batch := await reader.read_batch(timeout=30)) is not None:
+            while (batch := await reader.read_batch(timeout=HANG_S)) is not None:
                 sizes.append(len(batch))
             assert sum(sizes) == 15
 
@@ -313,7 +314,7 @@ async def test_a_reader_waits_for_any_partition_and_follows_growth(
         assert (await anext(reader)).topic == four[2]
         fifth = partition_name(TOPIC, 4)
         logs.append(fifth, b"b")
-        waiting = tasks.create_task(reader.read_batch(timeout=30))
+        waiting = tasks.create_task(reader.read_batch(timeout=HANG_S))
         await asyncio.sleep(0)
         broker.partitions[TOPIC] = 5
         broker.peers[-1].send(TopicChanged(TOPIC, 5))
@@ -331,7 +332,7 @@ async def test_a_reader_goes_on_after_a_reconnect(
         client.reader(TOPIC, start="latest") as reader,
         asyncio.TaskGroup() as tasks,
     ):
-        waiting = tasks.create_task(reader.read_batch(timeout=30))
+        waiting = tasks.create_task(reader.read_batch(timeout=HANG_S))
         await broker.arrived(Fetch, 4)
         logs.held.clear()
         broker.peers[-1].drop()
@@ -361,10 +362,10 @@ async def test_a_blocking_consumer_drops_only_what_its_own_partition_takes_back(
             client.consumer(TOPIC, subscription="s") as consumer,
         ):
             loop.call_soon_threadsafe(broker.deliver, 0, [b"a", b"b", b"c"], four[0])
-            got = [consumer.receive(timeout=30)]
+            got = [consumer.receive(timeout=HANG_S)]
             loop.call_soon_threadsafe(move, four[1])
-            asyncio.run_coroutine_threadsafe(broker.arrived(Subscribe, 5), loop).result(30)
-            got += [consumer.receive(timeout=30), consumer.receive(timeout=30)]
+            asyncio.run_coroutine_threadsafe(broker.arrived(Subscribe, 5), loop).result(HANG_S)
+            got += [consumer.receive(timeout=HANG_S), consumer.receive(timeout=HANG_S)]
             for message in got:
                 consumer.ack(message)
         return [message.payload for message in got]

@@ -22,6 +22,7 @@ from danubius.wire.commands import (
     ProducerClosed,
     TopicChanged,
 )
+from patience import HANG_S
 from unit.client.scripted_store import payloads_of
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ async def test_partitions_are_added_while_messages_are_sent(broker: ScriptedBrok
         await producer.send_many([b"x"] * 10)
         broker.partitions[TOPIC] = 4
         broker.peers[-1].send(TopicChanged(TOPIC, 4))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while len(store.stored) < 4:
                 await producer.send(b"y")
         receipt = await producer.send(b"z", key=b"some key")
@@ -269,7 +270,7 @@ async def test_a_partition_that_cannot_be_opened_yet_harms_nobody(broker: Script
         del broker.on[OpenProducer]
         broker.peers[-1].send(TopicChanged(TOPIC, 3))
         await broker.arrived(OpenProducer, 4)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while len(store.stored) < 3:
                 await producer.send(b"y")
 
@@ -282,7 +283,7 @@ async def test_a_deleted_topic_ends_every_lane(broker: ScriptedBroker) -> None:
             closed = ProducerClosed(handle, danubius.TopicDeleted.code, "gone")
             broker.peers[-1].send(closed)
         with pytest.raises(danubius.TopicDeleted):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_S):
                 while True:
                     await producer.send(b"x")
         with pytest.raises(danubius.TopicDeleted):

@@ -10,6 +10,7 @@ import pytest
 import danubius
 from danubius.model.subscription import AtOffset
 from danubius.wire.commands import Fetch, Fetched, OffsetResolved, ResolveOffset
+from patience import HANG_S, SOON_S
 from unit.client.scripted_broker import stored_batch
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ ALL_OFFSETS = list(range(DELIVERIES * DELIVERY_MESSAGES))
 
 
 async def receive_one(consumer: danubius.Consumer) -> list[int]:
-    return [(await consumer.receive(timeout=30)).offset]
+    return [(await consumer.receive(timeout=HANG_S)).offset]
 
 
 async def receive_next(consumer: danubius.Consumer) -> list[int]:
@@ -33,7 +34,7 @@ async def receive_next(consumer: danubius.Consumer) -> list[int]:
 
 
 async def receive_some(consumer: danubius.Consumer) -> list[int]:
-    return (await consumer.receive_batch(timeout=30, max_messages=2)).offsets
+    return (await consumer.receive_batch(timeout=HANG_S, max_messages=2)).offsets
 
 
 @pytest.mark.parametrize("take", [receive_one, receive_next, receive_some])
@@ -53,7 +54,7 @@ async def test_tasks_that_share_a_consumer_get_every_message_once(
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
-        asyncio.timeout(30),
+        asyncio.timeout(HANG_S),
         asyncio.TaskGroup() as tasks,
     ):
         workers = [tasks.create_task(work(consumer)) for _ in range(3)]
@@ -97,7 +98,7 @@ async def test_tasks_that_share_a_reader_get_every_message_once(broker: Scripted
     async with (
         danubius.connect(broker.url) as client,
         client.reader(TOPIC, stop_at_end=True) as reader,
-        asyncio.timeout(30),
+        asyncio.timeout(HANG_S),
         asyncio.TaskGroup() as tasks,
     ):
         for _ in range(3):
@@ -109,14 +110,14 @@ async def test_one_timeout_covers_a_wait_that_others_interrupt(broker: ScriptedB
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
-        asyncio.timeout(30),
+        asyncio.timeout(HANG_S),
         asyncio.TaskGroup() as tasks,
     ):
         winner = tasks.create_task(consumer.receive_batch())
         await asyncio.sleep(0)
         broker.deliver(0, [b"x"])
         with pytest.raises(danubius.ReceiveTimeout, match=r"within 0\.05 s"):
-            await consumer.receive(timeout=0.05)
+            await consumer.receive(timeout=SOON_S)
         assert winner.result().offsets == [0]
 
 
@@ -127,7 +128,7 @@ async def test_a_cancelled_iteration_loses_no_message(broker: ScriptedBroker) ->
         asyncio.TaskGroup() as tasks,
     ):
         broker.deliver(0, [b"x"] * 3000)
-        offsets = [(await consumer.receive(timeout=30)).offset]
+        offsets = [(await consumer.receive(timeout=HANG_S)).offset]
         while len(offsets) < 3000:
             # The task runs until its first await: then it is cancelled, wherever that is.
             step = tasks.create_task(consumer.__anext__())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import danubius
+from danubius.client.producer_lane import ProducerLane
 from danubius.errors import StorageFull
 from danubius.wire.commands import (
     CloseProducer,
@@ -24,6 +26,7 @@ from danubius.wire.commands import (
     Produce,
     ProducerClosed,
 )
+from patience import HANG_S, SOON_S
 from unit.client.scripted_store import Store
 
 if TYPE_CHECKING:
@@ -134,7 +137,7 @@ async def test_send_gives_up_with_what_the_broker_kept_saying(
             await producer.send(b"x")
         store.refusals = []
         # The wait that the refusals brought about may be longer than this short patience.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while not store.stored:
                 with suppress(kind):
                     assert (await producer.send(b"y")).offset == 0
@@ -178,10 +181,10 @@ async def test_every_send_ends_in_time_though_the_broker_takes_no_new_epoch_eith
         store.refusals = []
         for _ in range(3):
             with pytest.raises(danubius.DeadlineExceeded, match="the disk is full"):
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(HANG_S):
                     await producer.send(b"refused too")
         del broker.on[OpenProducer]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_S):
             while len(store.stored) < 2:
                 with suppress(danubius.DeadlineExceeded):
                     await producer.send(b"after")
@@ -191,12 +194,20 @@ async def test_every_send_ends_in_time_though_the_broker_takes_no_new_epoch_eith
 async def test_the_send_timeout_counts_from_the_send_not_from_the_linger(
     broker: ScriptedBroker,
 ) -> None:
-    Store(broker).is_silent = True
+    store = Store(broker)
+    store.is_silent = True
     async with danubius.connect(broker.url) as client:
-        producer = await client.producer(TOPIC, linger=3.0, send_timeout=3.5)
-        with pytest.raises(danubius.DeadlineExceeded):
-            async with asyncio.timeout(6.2):  # not 6.5
-                await producer.send(b"x")
+        producer = await client.producer(TOPIC, linger=0.05, send_timeout=HANG_S)
+        producer.send_nowait(b"x")
+        accepted_ns = time.monotonic_ns()
+        await broker.arrived(Produce)
+        assert isinstance(producer, ProducerLane)
+        parcel = producer._shipper.outbox.oldest
+        assert parcel is not None
+        assert parcel.deadline_ns <= accepted_ns + HANG_S * 1e9
+        store.is_silent = False
+        broker.peers[0].drop()
+        await producer.flush()
 
 
 async def test_flush_tells_what_a_cancelled_send_many_cannot(broker: ScriptedBroker) -> None:
@@ -224,7 +235,7 @@ async def test_a_second_close_waits_for_the_first(broker: ScriptedBroker) -> Non
         first = tasks.create_task(producer.close())
         await broker.arrived(Produce)
         second = tasks.create_task(producer.close())
-        await asyncio.sleep(0.05)
+        await asyncio.wait([second], timeout=SOON_S)
         assert not second.done()
         store.is_silent = False
         broker.peers[0].drop()
@@ -372,7 +383,7 @@ async def test_without_a_broker_for_too_long_everything_fails(broker: ScriptedBr
         consumer = await client.consumer(TOPIC, subscription="s")
         broker.peers[0].drop()
         with pytest.raises(danubius.BrokerUnavailable, match=r"for 0\.1 s"):
-            await consumer.receive(timeout=30)
+            await consumer.receive(timeout=HANG_S)
         with pytest.raises(danubius.BrokerUnavailable):
             await producer.send(b"x")
         with pytest.raises(danubius.BrokerUnavailable):
@@ -400,7 +411,7 @@ async def test_a_close_that_is_cancelled_still_closes_the_connection(
     client = await danubius.connect(broker.url)
     producer = await client.producer(TOPIC)
     producer.send_nowait(b"never acknowledged")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         async with asyncio.TaskGroup() as tasks:
             closing = tasks.create_task(client.close())
             await broker.arrived(Produce)
@@ -418,7 +429,7 @@ async def test_a_request_under_way_when_the_client_closes_says_so(broker: Script
         with pytest.raises(danubius.ClientClosed):
             await client.create_topic(TOPIC, exist_ok=exist_ok)
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(ask(exist_ok=True))
         tasks.create_task(ask(exist_ok=False))
         await broker.arrived(CreateTopic, 2)

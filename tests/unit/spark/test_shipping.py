@@ -11,8 +11,6 @@ import pytest
 
 from danubius.spark import sessions, shipping
 
-pytestmark = pytest.mark.timeout(240)  # it compiles everything there is
-
 
 def test_the_archive_has_everything_and_runs_without_the_installed_package() -> None:
     made = shipping.archive()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.spark.sessions import BARE_PYTHON
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ def run(*words: str, path: str = "", python: str = "/bin/echo") -> str:
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_S,
         env=environment,
     )
     return done.stdout.strip()

@@ -11,6 +11,7 @@ from danubius.ledger.entry import LedgerRef
 from danubius.runtime.pacing import Pace
 from danubius.runtime.shared_cache import SharedCache
 from danubius.tier.core.read_ahead import ReadAhead
+from patience import HANG_S
 
 REF = LedgerRef(1, 1)
 
@@ -89,7 +90,7 @@ def test_threads_that_want_the_same_wait_for_one_load_and_share_its_failure() ->
 
     def slow() -> bytes:
         began.set()
-        assert may_end.wait(10)
+        assert may_end.wait(HANG_S)
         raise StorageFailed("the store is down")
 
     def ask() -> None:
@@ -99,14 +100,14 @@ def test_threads_that_want_the_same_wait_for_one_load_and_share_its_failure() ->
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     threads[0].start()
-    assert began.wait(10)
+    assert began.wait(HANG_S)
     for thread in threads[1:]:
         thread.start()
     while cache.misses < 3:
         pass
     may_end.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG_S)
     assert len(failures) == 3
     assert len({id(failure) for failure in failures}) == 1
     assert cache.get("a", lambda: b"now") == b"now"
@@ -118,7 +119,7 @@ def test_a_pace_that_has_ended_holds_nobody() -> None:
     thread = threading.Thread(target=lambda: ended.append(pace.wait(10**6)))
     thread.start()
     pace.end()
-    thread.join(10)
+    thread.join(HANG_S)
     assert ended == [False]
     assert pace.has_ended
 

@@ -20,6 +20,7 @@ from danubius.tier.memory_objects import MemoryObjects
 from danubius.tier.offload import Owner, Place, TierWork
 from danubius.tier.tiered_store import TieredLedgerStore
 from faulty_objects import FaultyObjects
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ class Broker:
         answers: list[Any] = []
         begin(answers.append)
         while not answers:
-            self.posted.get(timeout=20)()
+            self.posted.get(timeout=HANG_S)()
         return answers[0]
 
     def fill(self, log: ManagedLedger, count: int = COUNT) -> None:
@@ -125,19 +126,19 @@ def test_a_slow_store_keeps_no_reader_of_the_disk_waiting(broker: Broker) -> Non
 
     def hold(_name: str) -> None:
         asked.set()
-        assert may_answer.wait(20)
+        assert may_answer.wait(HANG_S)
 
     broker.objects.before["get"] = hold
     late: list[object] = []
     # More of them than there are threads for the disk.
     for at in range(0, COUNT, 10):
         broker.log.read(at, 1 << 16, late.append)
-    assert asked.wait(20)
+    assert asked.wait(HANG_S)
     assert broker.read_all(other) == COUNT
     assert late == []
     may_answer.set()
     while len(late) < COUNT // 10:
-        broker.posted.get(timeout=20)()
+        broker.posted.get(timeout=HANG_S)()
     assert all(isinstance(answer, Chunk) for answer in late)
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 
 from danubius.runtime.threads import Worker, finishing
+from patience import HANG_S
 
 
 def never(items: list[int], crash: BaseException) -> None:
@@ -46,7 +47,7 @@ def test_the_handler_is_called_again_when_it_asked_for_it() -> None:
     worker = Worker[int]("w", handle, on_crash=never)
     worker.start()
     worker.put(1)
-    assert woken.wait(30)
+    assert woken.wait(HANG_S)
     assert worker.stop()
     assert [items for items, _ in calls] == [[1], []]
     assert calls[1][1] - calls[0][1] >= 2_000_000
@@ -69,7 +70,7 @@ def test_items_of_a_crashed_worker_are_given_up_not_lost() -> None:
     worker.put(1)
     worker.put(2)
     worker.start()
-    assert crashed.wait(30)
+    assert crashed.wait(HANG_S)
     worker.put(3)
     assert worker.stop()
     assert given_up == [1, 2, 3]
@@ -105,7 +106,7 @@ def test_a_crash_without_items_is_told_too() -> None:
     worker = Worker[int]("w", handle, on_crash=lambda items, crash: told.set())
     worker.start()
     worker.put(1)
-    assert told.wait(30)
+    assert told.wait(HANG_S)
     assert worker.stop()
 
 
@@ -132,7 +133,7 @@ def test_whether_it_is_quick_is_asked_only_while_the_thread_does_nothing() -> No
     def handle(items: list[int], now_ns: int) -> int | None:
         if not items:
             is_in_handler.set()
-            assert may_go_on.wait(30)
+            assert may_go_on.wait(HANG_S)
             return None
         return now_ns + 1
 
@@ -144,7 +145,7 @@ def test_whether_it_is_quick_is_asked_only_while_the_thread_does_nothing() -> No
     worker.start()
     # Woken by the clock, the thread is busy though nothing was put that it has not handled.
     worker.put(1)
-    assert is_in_handler.wait(30)
+    assert is_in_handler.wait(HANG_S)
     assert not worker.try_run(2, is_quick)
     assert asked == []
     may_go_on.set()
@@ -163,13 +164,13 @@ def test_a_handler_that_steps_aside_lets_the_caller_work_meanwhile() -> None:
         if worker.is_current and not may_go_on.is_set():
             with worker.aside():
                 is_aside.set()
-                assert may_go_on.wait(30)
+                assert may_go_on.wait(HANG_S)
         return None
 
     worker = Worker[int]("w", handle, on_crash=never)
     worker.start()
     worker.put(1)
-    assert is_aside.wait(30)
+    assert is_aside.wait(HANG_S)
     assert worker.try_run(2, lambda _: True)
     may_go_on.set()
     assert worker.stop()

@@ -9,6 +9,7 @@ import pytest
 
 from danubius.errors import BrokerUnavailable, InvalidArgument
 from danubius.runtime.net import dial, listen
+from patience import HANG_S
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -23,7 +24,7 @@ async def test_dial_where_nobody_listens_says_so() -> None:
         with pytest.raises(
             BrokerUnavailable, match=f"no broker at 127.0.0.1:{port}: Connection refused"
         ):
-            await dial("127.0.0.1", port, asyncio.BufferedProtocol, timeout_s=30)
+            await dial("127.0.0.1", port, asyncio.BufferedProtocol, timeout_s=HANG_S)
 
 
 async def test_dial_gives_up_after_its_timeout() -> None:
@@ -37,7 +38,7 @@ async def test_dial_gives_up_after_its_timeout() -> None:
 
 async def test_dial_of_an_impossible_name_says_so() -> None:
     with pytest.raises(BrokerUnavailable, match=r"no broker at no-such-host\.invalid:6651"):
-        await dial("no-such-host.invalid", 6651, asyncio.BufferedProtocol, timeout_s=30)
+        await dial("no-such-host.invalid", 6651, asyncio.BufferedProtocol, timeout_s=HANG_S)
 
 
 async def test_listen_on_a_taken_port_says_so() -> None:

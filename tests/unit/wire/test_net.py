@@ -15,6 +15,7 @@ from danubius.runtime.net import DIRECT_BYTES_MAX, StreamProtocol, dial, listen
 from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
 from danubius.wire.connection import Connection
 from danubius.wire.states import ConnectionState, Role
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class Peer:
         self.protocol.write(self.connection.send(command, correlation_id, payload))  # pyright: ignore[reportArgumentType]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
@@ -107,7 +108,7 @@ class World:
     async def connect(self) -> tuple[Peer, Peer]:
         client = Peer(Role.CLIENT)
         self.clients.append(client)
-        await dial("127.0.0.1", self.listener.port, lambda: client.protocol, timeout_s=30)
+        await dial("127.0.0.1", self.listener.port, lambda: client.protocol, timeout_s=HANG_S)
         client.send(Hello(1, 1, "test"))
         await client.until(lambda: client.connection.state is ConnectionState.OPEN)
         return client, self.brokers[-1]
@@ -135,7 +136,7 @@ class Running:
         self._world.listener.close()
         for peer in self._world.brokers + self._world.clients:
             peer.protocol.abort()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             for peer in self._world.brokers + self._world.clients:
                 if peer.protocol.peer != "unknown":
                     await peer.closed.wait()
@@ -148,7 +149,7 @@ def answer(peer: Peer, frame: Frame) -> None:
 async def read_all(sock: socket.socket) -> bytes:
     loop = asyncio.get_running_loop()
     parts: list[bytes] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while part := await loop.sock_recv(sock, 65536):
             parts.append(part)
     return b"".join(parts)
@@ -187,7 +188,7 @@ async def test_what_is_written_before_the_connection_is_up_is_sent() -> None:
         client = Peer(Role.CLIENT)
         world.clients.append(client)
         client.send(Hello(1, 1, "early"))
-        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=30)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=HANG_S)
 
         await client.until(lambda: len(client.frames) == 1)
 
@@ -199,7 +200,7 @@ async def test_paused_reader_stops_the_writer_and_loses_nothing() -> None:
         client, broker = await world.connect()
         broker.protocol.pause_reading("test")
         sent = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not client.writing_paused.is_set():
                 client.send(Produce(1), sent, bytes(MIB))
                 sent += 1
@@ -209,7 +210,7 @@ async def test_paused_reader_stops_the_writer_and_loses_nothing() -> None:
         assert len(broker.frames) <= 2
 
         broker.protocol.resume_reading("test")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await client.writing_resumed.wait()
         await broker.until(lambda: len(broker.frames) == 1 + sent)
 
@@ -281,7 +282,7 @@ async def test_connection_can_start_out_paused() -> None:
         world.prepare = pause
         client = Peer(Role.CLIENT)
         world.clients.append(client)
-        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=30)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=HANG_S)
         await paused.wait()
         client.send(Hello(1, 1, "early"))
         while not client.protocol.is_writing_paused:
@@ -354,7 +355,7 @@ async def test_connection_can_be_refused_as_soon_as_it_is_made() -> None:
         world.prepare = refuse
         client = Peer(Role.CLIENT)
         world.clients.append(client)
-        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=30)
+        await dial("127.0.0.1", world.listener.port, lambda: client.protocol, timeout_s=HANG_S)
         client.send(Hello(1, 1, "test"))
 
         await client.until(lambda: len(client.frames) == 1)
@@ -407,7 +408,7 @@ async def test_close_does_not_wait_for_a_peer_that_never_reads(
                 broker.protocol.write([bytes(MIB)])
             assert broker.protocol.write_buffer_size > 0
             broker.protocol.close()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_S):
                 await broker.closed.wait()
             assert broker.protocol.write_buffer_size == 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.runtime.net import StreamProtocol, dial, listen
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from danubius.errors import DanubiusError
@@ -78,8 +79,8 @@ async def receive(turn_bytes_max: int) -> Sink:
     receiving.pause_reading("not yet")
     listener = await listen("127.0.0.1", 0, lambda: receiving, backlog=1)
     try:
-        async with asyncio.timeout(30):
-            await dial("127.0.0.1", listener.port, lambda: sending, timeout_s=10)
+        async with asyncio.timeout(HANG_S):
+            await dial("127.0.0.1", listener.port, lambda: sending, timeout_s=HANG_S)
             sending.write([bytes(SENT_BYTES)])
             sending.flush()
             await asyncio.sleep(

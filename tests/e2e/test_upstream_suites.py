@@ -20,6 +20,7 @@ from e2e.danube_peers import (
     payloads,
 )
 from e2e.traffic import numbered
+from patience import SOON_S
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -75,7 +76,7 @@ async def first_heard(producer: DanubeProducer, consumer: DanubeConsumer) -> Any
         first = tasks.create_task(consumer.receive())
         while not first.done():
             await producer.send(b"is anybody there?")
-            await asyncio.wait([first], timeout=0.05)
+            await asyncio.wait([first], timeout=SOON_S)
     return first.result()
 
 

@@ -11,6 +11,7 @@ from danubius.wal.committer import LONG_SYNC_NS, Committer, Turn
 from danubius.wal.core.format import record_bytes
 from danubius.wal.journal import Journal
 from danubius.wal.writer import Entry
+from patience import HANG_S
 from unit.wal.journal_owner import CONFIG, DIRECTORY, Owner
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class HangingDisk:
         thread = threading.current_thread()
         self.threads.add(thread.name)
         assert thread is not threading.main_thread(), "the loop itself would hang"
-        assert self.may_go_on.wait(60)
+        assert self.may_go_on.wait(HANG_S)
 
 
 async def test_a_sync_that_hangs_does_not_hold_up_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

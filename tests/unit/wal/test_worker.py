@@ -199,7 +199,7 @@ def test_nobody_waits_for_a_handler_that_hangs_and_what_it_has_is_handled_once()
     handled: list[int] = []
 
     def handle(items: list[int], now_ns: int) -> int | None:
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(HANG_S)
         handled.extend(items)
         return None
 

@@ -15,6 +15,7 @@ from danubius.broker.checkpoint import FAILURES_MAX
 from danubius.broker.events import BARRIER
 from danubius.sim.disk import SimFiles
 from danubius.wal.config import JournalConfig
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from danubius.errors import DanubiusError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def get_health(url: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=60) as page:
+        with urllib.request.urlopen(f"{url}/health", timeout=HANG_S) as page:
             return page.status, json.load(page)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

@@ -13,10 +13,11 @@ import pytest
 
 from danubius.runtime.listening import ipv4_alone, is_exposed, open_socket
 from danubius.runtime.net import listen
+from patience import HANG_S
 
 
 def reaches(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=5):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=HANG_S):
         return True
     return False
 

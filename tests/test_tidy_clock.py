@@ -26,13 +26,14 @@ _WORDS: Final = {"elapsed", "took", "seconds", "waited"}
 @cache
 def _nodes() -> tuple[tuple[str, ast.AST], ...]:
     """Those that the rules are about, with where they are."""
-    kinds = ast.Call | ast.BinOp | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assert
     return tuple(
         (f"{path.relative_to(_TESTS.parent)}:{node.lineno}", node)
         for path in sorted(_TESTS.rglob("*.py"))
         if path.name not in _EXEMPT
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, kinds)
+        if isinstance(
+            node, ast.Call | ast.BinOp | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assert
+        )
     )
 
 

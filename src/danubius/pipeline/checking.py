@@ -43,10 +43,11 @@ def check(pipeline: Pipeline, lines: Lines, problems: Problems) -> None:
 
 def _check_views(pipeline: Pipeline, lines: Lines, problems: Problems) -> None:
     views = [*pipeline.sources, *pipeline.steps]
+    folded = {name.lower() for name in views}
     for step in pipeline.steps.values():
         if step.sql is not None:
             for name, line in names_read(step.sql):
-                if name not in views:
+                if name.lower() not in folded:
                     where = lines.inside(("step", step.name, "sql"), line)
                     problems.add(where, f"there is no source or step {name}{nearest(name, views)}")
             continue

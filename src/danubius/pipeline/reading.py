@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, get_args
 
+import msgspec
+
 from danubius.client.core.address import parse_url
 from danubius.errors import DanubiusError
 from danubius.model.ids import parse_name, parse_topic_name
@@ -152,6 +154,7 @@ def _pipeline(top: Reading, file: str, given: Given) -> Pipeline:
     trigger = _trigger(top, Trigger(1_000))
     sources = {name: _source(name, each) for name, each in top.below("source").items()}
     steps = {name: _step(name, each) for name, each in top.below("step").items()}
+    seen: dict[str, str] = {}
     for kind, views in (("source", sources), ("step", steps)):
         for view in views:
             if _NAME.fullmatch(view) is None:
@@ -162,6 +165,11 @@ def _pipeline(top: Reading, file: str, given: Given) -> Pipeline:
                 )
             if kind == "step" and view in sources:
                 top.say(f"{view} is a source and a step; give one of them another name", kind, view)
+            elif (other := seen.setdefault(view.lower(), view)) != view:
+                top.say(
+                    f"{other} and {view} are one name for SQL; give one of them another", kind, view
+                )
+    steps = {name: _with_known_inputs(each, seen) for name, each in steps.items()}
     sinks = {
         name: _sink(name, each, trigger, checkpoint or "")
         for name, each in top.below("sink").items()
@@ -169,6 +177,14 @@ def _pipeline(top: Reading, file: str, given: Given) -> Pipeline:
     return Pipeline(
         name, file, url, checkpoint or "", _restart(top), _spark(top), sources, steps, sinks
     )
+
+
+def _with_known_inputs(step: Step, views: Mapping[str, str]) -> Step:
+    """What SQL reads, by the names that the file has: upper and lower case are the same there."""
+    if step.sql is None:
+        return step
+    names = dict.fromkeys(views.get(name.lower(), name) for name in step.inputs)
+    return msgspec.structs.replace(step, inputs=tuple(names))
 
 
 def _spark(top: Reading) -> dict[str, str]:

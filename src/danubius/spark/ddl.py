@@ -8,8 +8,7 @@ the place. Invariant: whatever is accepted here means the same to Spark.
 from __future__ import annotations
 
 import difflib
-import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -33,10 +32,9 @@ from pyspark.sql.types import (
 )
 
 from danubius.errors import InvalidArgument
+from danubius.spark.sql_lexer import Token, split
 
-_TOKEN: Final = re.compile(
-    r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<word>\w+)|(?P<sign>[<>(),:]))"
-)
+_SIGNS: Final = "<>(),:"
 _SIMPLE: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),
     "tinyint": ByteType(),
@@ -61,12 +59,6 @@ _DECIMALS: Final = ("decimal", "dec", "numeric")
 _TYPES: Final = (*_SIMPLE, *_DECIMALS, "array", "map", "struct")
 _DEPTH_MAX: Final = 64
 """Types within types: more than anybody writes, and less than Python's stack."""
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    at: int
 
 
 def parse_ddl(text: str, what: str = "payloadSchema") -> StructType:
@@ -120,18 +112,17 @@ class _Reader:
         name = self._next()
         if name.kind not in {"word", "quoted"}:
             raise self._error("a column name is missing", name)
-        plain = name.text[1:-1].replace("``", "`") if name.kind == "quoted" else name.text
         if self._peek().text == ":":
             self._next()
         kind = self._type()
         is_required = self._word("not")
         if is_required and not self._word("null"):
             raise self._error("NULL is missing after NOT", self._peek())
-        if self._word("comment") and self._next().kind != "text":
+        if self._word("comment") and self._next().kind != "string":
             raise self._error(
                 "a text in quotes is missing after COMMENT", self._tokens[self._at - 1]
             )
-        return StructField(plain, kind, nullable=not is_required)
+        return StructField(name.name, kind, nullable=not is_required)
 
     def _type(self) -> DataType:
         self._depth += 1
@@ -163,7 +154,7 @@ class _Reader:
         self._depth -= 1
         return kind
 
-    def _decimal(self, token: _Token) -> DecimalType:
+    def _decimal(self, token: Token) -> DecimalType:
         precision, scale = "10", "0"
         if self._peek().text == "(":
             self._next()
@@ -180,7 +171,7 @@ class _Reader:
             )
         return DecimalType(int(precision), int(scale))
 
-    def _unknown(self, token: _Token) -> InvalidArgument:
+    def _unknown(self, token: Token) -> InvalidArgument:
         if not token.text:
             return self._error("a type is missing", token)
         near = difflib.get_close_matches(token.text.lower(), _TYPES, 1)
@@ -189,23 +180,17 @@ class _Reader:
 
     # ------------------------------------------------------------ tokens
 
-    def _split(self, text: str) -> list[_Token]:
-        tokens: list[_Token] = []
-        at = 0
-        while match := _TOKEN.match(text, at):
-            kind = match.lastgroup or ""
-            tokens.append(_Token(kind, match[kind], match.start(kind)))
-            at = match.end()
-        end = _Token("end", "", len(text))
-        if text[at:].strip():
-            at += len(text[at:]) - len(text[at:].lstrip())
-            raise self._error("this cannot be read", _Token("", text[at], at))
-        return [*tokens, end]
+    def _split(self, text: str) -> list[Token]:
+        tokens = split(text)
+        for token in tokens:
+            if token.kind == "unfinished" or (token.kind == "sign" and token.text not in _SIGNS):
+                raise self._error("this cannot be read", token._replace(text=token.text[0]))
+        return [*tokens, Token("end", "", len(text), len(text))]
 
-    def _peek(self) -> _Token:
+    def _peek(self) -> Token:
         return self._tokens[self._at]
 
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         token = self._tokens[self._at]
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
@@ -221,6 +206,6 @@ class _Reader:
         if token.text != sign or token.kind != "sign":
             raise self._error(f"{sign} is missing", token)
 
-    def _error(self, problem: str, token: _Token) -> InvalidArgument:
+    def _error(self, problem: str, token: Token) -> InvalidArgument:
         where = f"at {token.text!r}, " if token.text else "at the end, "
-        return InvalidArgument(f"{self._what}: {problem} ({where}character {token.at + 1})")
+        return InvalidArgument(f"{self._what}: {problem} ({where}character {token.start + 1})")

@@ -1,9 +1,8 @@
 """Topics in a SQL text: which ones it reads (danube.`/default/orders`), and which of its conditions bound what is read.
 
-Tables that Spark alone does not read are found where they stand behind FROM or JOIN (delta.`tables/orders`).
-The text is split into tokens as Spark's lexer splits it (strings with escapes, quoted names, nested comments), so a
-topic in a string or a comment is none. A reference is replaced by the quoted name of a view that is just as long: the
-positions in Spark's error messages stay those of the text that was typed.
+Tables that Spark alone does not read are found where a query names relations (delta.`tables/orders`). The text is split
+into tokens as Spark's lexer splits it, so a topic in a string or a comment is none. A reference is replaced by the
+quoted name of a view that is just as long: positions in Spark's error messages stay those of the text that was typed.
 
 Bounds are taken only from a query whose shape leaves no doubt: one SELECT from one topic, conditions joined by AND. The
 conditions stay in the query, so a bound has to be right, never tight; whatever is not understood gives none.
@@ -16,37 +15,12 @@ from typing import Final, NamedTuple
 
 from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import parse_topic_name
+from danubius.spark.sql_lexer import Token, place, split
+from danubius.spark.sql_relations import relations
 
 CATALOG: Final = "danube"
 TABLE_FORMATS: Final = ("delta", "iceberg")
 """Of tables that are folders; parquet.`folder` Spark knows itself."""
-_BEFORE_TABLES: Final = {"from", "join"}
-
-_TOKEN: Final = re.compile(
-    r"""(?P<space>\s+|--[^\n]*)
-    |(?P<comment>/\*)
-    |(?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-    |(?P<quoted>`(?:[^`]|``)*`)
-    |(?P<unfinished>['"`].*)
-    |(?P<word>\w+)
-    |(?P<sign><=>|>=|<=|<>|!=|==|\|>|.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_COMMENT_PART: Final = re.compile(r"/\*|\*/")
-
-
-class Token(NamedTuple):
-    """A piece of the text that means something."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
-
-    @property
-    def word(self) -> str:
-        """In lower case, if it is a word; else nothing."""
-        return self.text.lower() if self.kind == "word" else ""
 
 
 class Reference(NamedTuple):
@@ -123,14 +97,15 @@ def parse_query(text: str) -> Query:
     """Find the topics; a name that cannot be one is InvalidArgument, with its place."""
     tokens = split(text)
     references: list[Reference] = []
-    tables: list[TableReference] = []
+    tables = [
+        TableReference(found.parts[0].lower(), found.parts[1], found.start, found.end)
+        for found in relations(text)
+        if len(found.parts) == 2
+        and found.parts[0].lower() in TABLE_FORMATS
+        and text[found.end - 1] == "`"
+    ]
     for at in range(len(tokens) - 2):
         catalog, dot, name = tokens[at : at + 3]
-        if dot.text == "." and catalog.word in TABLE_FORMATS and name.kind == "quoted":
-            if at and tokens[at - 1].word in _BEFORE_TABLES:
-                folder = name.text[1:-1].replace("``", "`")
-                tables.append(TableReference(catalog.word, folder, catalog.start, name.end))
-            continue
         is_catalog = catalog.text.strip("`").lower() == CATALOG and catalog.kind != "string"
         if not is_catalog or dot.text != "." or (at and tokens[at - 1].text == "."):
             continue
@@ -148,40 +123,6 @@ def _topic(text: str, name: Token) -> str:
         return parse_topic_name(name.text[1:-1].replace("``", "`"))
     except InvalidName as error:
         raise InvalidArgument(f"{place(text, name.start)}: {error.message}") from error
-
-
-def place(text: str, at: int) -> str:
-    """`line 1, position 14`: as Spark counts, lines from 1 and characters from 0."""
-    line = text.count("\n", 0, at) + 1
-    return f"line {line}, position {at - (text.rfind(chr(10), 0, at) + 1)}"
-
-
-def split(text: str) -> list[Token]:
-    """The tokens, without white space and comments."""
-    tokens: list[Token] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        assert match is not None, "the last alternative takes any character"
-        kind = match.lastgroup or ""
-        if kind == "comment":
-            at = _after_comment(text, match.end())
-            continue
-        if kind != "space":
-            tokens.append(Token(kind, match[0], at, match.end()))
-        at = match.end()
-    return tokens
-
-
-def _after_comment(text: str, at: int) -> int:
-    depth = 1
-    while depth:
-        part = _COMMENT_PART.search(text, at)
-        if part is None:
-            return len(text)
-        depth += 1 if part[0] == "/*" else -1
-        at = part.end()
-    return at
 
 
 # ---------------------------------------------------------------- bounds

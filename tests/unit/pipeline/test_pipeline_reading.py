@@ -234,3 +234,18 @@ sink topic -> topic /default/averages (append)
 └─ step rows: python danubius.pipeline.reading:read
    └─ step averages: sql  (see above)"""
     )
+
+
+def test_sql_reads_views_in_any_case_and_two_cannot_differ_by_it_alone() -> None:
+    text = """checkpoint = "c"
+[source.Orders]
+topic = "/default/orders"
+[step.big]
+sql = "SELECT * FROM (orders JOIN ORDERS), Orders"
+[sink.out]
+from = "big"
+console = true
+"""
+    assert read(text, "p.toml").steps["big"].inputs == ("Orders",)
+    with pytest.raises(InvalidPipeline, match=r"p.toml:4: Orders and orders are one name for SQL"):
+        read(text.replace("step.big", "step.orders").replace('"big"', '"orders"'), "p.toml")

@@ -173,3 +173,9 @@ def test_conditions_that_are_not_sure_give_no_bound(where: str) -> None:
 )
 def test_queries_of_other_shapes_give_no_bound(text: str) -> None:
     assert find_bounds(parse_query(text)) == []
+
+
+def test_tables_are_found_wherever_a_query_names_relations() -> None:
+    text = "SELECT * FROM (delta.`a` x JOIN b), iceberg.`c` y, delta.d WHERE delta.`no` = 1"
+    found = [(table.format, table.folder) for table in parse_query(text).tables]
+    assert found == [("delta", "a"), ("iceberg", "c")]

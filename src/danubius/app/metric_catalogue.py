@@ -65,6 +65,12 @@ LOOP_LAG = Metric(
     "seconds",
     "How late the event loop got to a timer, looked at ten times a second: everyone waits at least this long.",
 )
+CLOCK_AHEAD = _gauge(
+    "clock_ahead_seconds", "seconds", "How far the clock jumped, while it is not believed."
+)
+CLOCK_JUMPS = _counter(
+    "clock_jumps", "jumps", "Jumps of the clock ahead, by half a minute or more."
+)
 CONNECTIONS = _gauge("connections", "connections", "Open native connections.")
 REFUSED_CONNECTIONS = _counter(
     "refused_connections",
@@ -421,7 +427,7 @@ CATALOGUE: Final = (
     Group(
         "The process",
         "",
-        (INFO, UPTIME, LOOP_LAG, CONNECTIONS, REFUSED_CONNECTIONS),
+        (INFO, UPTIME, LOOP_LAG, CLOCK_AHEAD, CLOCK_JUMPS, CONNECTIONS, REFUSED_CONNECTIONS),
     ),
     Group(
         "Traffic",

@@ -132,6 +132,8 @@ class Metrics:
         text.add(of.CONNECTIONS, len(self._edge.connections))
         text.add(of.REFUSED_CONNECTIONS, self._edge.refusals)
         text.add_histogram(of.LOOP_LAG, self._lag.histogram)
+        text.add(of.CLOCK_AHEAD, self._node.broker.ages.jump_s)
+        text.add(of.CLOCK_JUMPS, self._node.broker.ages.jumps)
         self._tell_grpc(text)
         counts = self._requests.counts.items()
         text.add_each(

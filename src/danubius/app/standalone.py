@@ -285,9 +285,15 @@ class Standalone:
             "connections": len(self.edge.connections),
             **({"exposed": EXPOSED} if is_exposed(self._options.host) else {}),
             **(self._grpc.facts() if self._grpc is not None else {}),
+            **self._clock_facts(),
             **self._tier_facts(),
             **({"store": self._home.url} if isinstance(self._home, DisklessHome) else {}),
         }
+
+    def _clock_facts(self) -> dict[str, object]:
+        """A clock that jumped is somebody's business, and no reason to send clients away."""
+        jump_s = self.broker.ages.jump_s
+        return {"clock_ahead_s": round(jump_s)} if jump_s else {}
 
     def _tier_facts(self) -> dict[str, object]:
         """A broker without its cold storage serves what it can: that is a fact, and no reason to send clients away."""

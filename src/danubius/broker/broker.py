@@ -13,6 +13,7 @@ from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeSet
 from danubius.broker.ack_journal import AckJournal
 from danubius.broker.admission import Admission
+from danubius.broker.ages import Ages
 from danubius.broker.events import (
     EVENT_RECORD,
     STAGE_LOG,
@@ -92,6 +93,7 @@ class Broker:
     ) -> None:
         self.config = config
         self.clock = clock
+        self.ages = Ages(clock)
         self.loop = loop
         self.journal = journal
         self.ledgers = ledgers
@@ -250,7 +252,7 @@ class Broker:
             functools.partial(self.touch, topic),
         )
         topic.pipeline.on_expiring = functools.partial(
-            note_expiring, topic, self.clock, self.stories
+            note_expiring, topic, self.ages, self.stories
         )
         topic.own_policies, topic.parent = created.policies, created.parent
         self.apply_policies(topic)
@@ -294,7 +296,7 @@ class Broker:
         self.admission.apply(topic, layer, own)
         for subscription in topic.subscriptions.values():
             apply_rule(topic, subscription)
-            apply_expiry(topic, subscription, self.clock, self.stories)
+            apply_expiry(topic, subscription, self.ages, self.stories)
 
     # ------------------------------------------------------------ producers
 
@@ -445,7 +447,7 @@ class Broker:
             failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
         )
         self.admission.dispatch.attach(topic, subscription)
-        apply_expiry(topic, subscription, self.clock, self.stories)
+        apply_expiry(topic, subscription, self.ages, self.stories)
 
     def _bury(self, topic: Topic, subscription: Subscription) -> None:
         self.on_condemned(topic, subscription)

@@ -218,7 +218,8 @@ class Delays:
     # ------------------------------------------------------------ waking
 
     def _now_ms(self) -> int:
-        return self._broker.clock.wall_us() // 1000
+        """Not the clock on the wall if that has just jumped ahead: what is released early cannot be taken back."""
+        return self._broker.ages.release_ms()
 
     def _wake(self, source: DelayLog, when_ms: int) -> None:
         """Look at it then, unless that happens earlier anyway."""

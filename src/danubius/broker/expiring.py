@@ -12,35 +12,35 @@ from danubius.model.admin_replies import EventKind
 
 if TYPE_CHECKING:
     from danubius.ack.core.ranges import Range
+    from danubius.broker.ages import Ages
     from danubius.broker.story import Stories
     from danubius.broker.subscription import Subscription
     from danubius.broker.topic import Topic
     from danubius.dispatch.chunk import Chunk
-    from danubius.runtime.clock import Clock
 
 
 class SubscriptionExpiry:
     """What the pump of one subscription asks before it delivers."""
 
-    __slots__ = ("_clock", "_stories", "_subscription", "_topic")
+    __slots__ = ("_ages", "_stories", "_subscription", "_topic")
 
     def __init__(
-        self, topic: Topic, subscription: Subscription, clock: Clock, stories: Stories
+        self, topic: Topic, subscription: Subscription, ages: Ages, stories: Stories
     ) -> None:
         self._stories = stories
         self._topic = topic
         self._subscription = subscription
-        self._clock = clock
+        self._ages = ages
 
     def expired(self, chunk: Chunk) -> list[Range]:
-        return expired_ranges(chunk, self._clock.wall_us(), self._topic.ttl_us)
+        return expired_ranges(chunk, self._ages.now_us(), self._topic.ttl_us)
 
     def count(self, messages: int) -> None:
         self._subscription.expired += messages
         self._stories.tell(self._topic, self._subscription, EventKind.EXPIRED, messages=messages)
 
 
-def apply_expiry(topic: Topic, subscription: Subscription, clock: Clock, stories: Stories) -> None:
+def apply_expiry(topic: Topic, subscription: Subscription, ages: Ages, stories: Stories) -> None:
     """Have the pump look at expiries if messages of this topic can expire, and not if they cannot."""
     pump = subscription.pump
     if pump is None:
@@ -48,12 +48,12 @@ def apply_expiry(topic: Topic, subscription: Subscription, clock: Clock, stories
     if not topic.ttl_us and not topic.has_expiring:
         pump.expiry = None
     elif pump.expiry is None:
-        pump.expiry = SubscriptionExpiry(topic, subscription, clock, stories)
+        pump.expiry = SubscriptionExpiry(topic, subscription, ages, stories)
 
 
-def note_expiring(topic: Topic, clock: Clock, stories: Stories) -> None:
+def note_expiring(topic: Topic, ages: Ages, stories: Stories) -> None:
     """A message came that says when it expires."""
     if not topic.has_expiring:
         topic.has_expiring = True
         for subscription in topic.subscriptions.values():
-            apply_expiry(topic, subscription, clock, stories)
+            apply_expiry(topic, subscription, ages, stories)

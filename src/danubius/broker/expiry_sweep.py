@@ -53,7 +53,7 @@ class ExpirySweep:
         self._broker.ticks.add(SWEEP_MS, self.sweep)
 
     def sweep(self) -> None:
-        now_us = self._broker.clock.wall_us()
+        now_us = self._broker.ages.now_us()
         seen: dict[tuple[int, int], _Known] = {}
         for topic in self._broker.topics_by_id.values():
             if not topic.has_expiring or topic.is_deleting or topic.parent:
@@ -85,7 +85,7 @@ class ExpirySweep:
         is_gone = topic.is_deleting or not topic.hosts(subscription)
         if isinstance(chunk, DanubiusError) or is_gone or subscription.is_moving:
             return  # a later round finds out what there is to do
-        end, now_us = floor, self._broker.clock.wall_us()
+        end, now_us = floor, self._broker.ages.now_us()
         for first, behind, expires_us in expiries(chunk, topic.ttl_us):
             if expires_us > now_us:
                 self._known[key] = _Known(max(floor, first), expires_us)

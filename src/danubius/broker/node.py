@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from danubius.broker.about import About
+from danubius.broker.ages import LOOK_MS
 from danubius.broker.atomic import Atomic
 from danubius.broker.dead_letters import DeadLetters
 from danubius.broker.delaying import Delays
@@ -49,6 +50,7 @@ class Node:
         # Namespaces and topics may have changed behind the facts that put a topic up.
         for topic in self.broker.topics_by_id.values():
             self.broker.apply_policies(topic)
+        self.broker.ticks.add(LOOK_MS, self.broker.ages.look)
         self.dead_letters.start()
         self.delays.start()
         self.expiry.start()

@@ -314,7 +314,7 @@ class Offloading:
     def _horizon(self) -> Horizon:
         broker = self._broker
         return Horizon(
-            broker.clock.wall_us() // 1000,
+            broker.ages.release_ms(),
             self.checkpoints.trimmed_position,
             broker.recovered_position,
             self._room.is_pressed,
@@ -461,7 +461,7 @@ class Offloading:
         if self._is_searching or not self._can_work() or now_ns < self._search_at_ns:
             return
         self._is_searching = True
-        until_ms = self._broker.clock.wall_us() // 1000 - self._config.orphan_age_ms
+        until_ms = self._broker.ages.retention_ms() - self._config.orphan_age_ms
         work = functools.partial(self._work.objects_until, until_ms)
         self._submit(self._threads.errands, work, self._found)
 

@@ -14,7 +14,12 @@ from danubius.broker.events import EVENT_RECORD, STAGE_LOG, Event, ProducerStart
 from danubius.broker.recovery_stages import count_staged, restore_jobs
 from danubius.broker.recovery_subscriptions import restore_subscription
 from danubius.broker.recovery_topics import restore_spaces, restore_topic
-from danubius.broker.snapshot import BrokerSnapshot, TopicState, decode_snapshot
+from danubius.broker.snapshot import (
+    BrokerSnapshot,
+    TopicState,
+    decode_snapshot,
+    newest_stamp_ms,
+)
 from danubius.errors import DanubiusError, DataDirectoryDamaged, StorageFull
 from danubius.ledger.entry import Entry
 from danubius.model.ids import Epoch, Offset, ProducerId, TopicId
@@ -65,6 +70,7 @@ class Recovery:
         restore_jobs(broker, snapshot.jobs)
         for state in snapshot.topics:
             self._restore(state)
+        broker.ages.begin(newest_stamp_ms(snapshot))
         await self._replay(position)
         broker.recovered_position = broker.committed_position
         log.info(

@@ -6,6 +6,8 @@
 - Messages older than `ttl_ms` count as acknowledged: a prefix, by the producers' publish times. So a producer whose
   clock is ahead keeps those behind its messages alive for longer; none expires before its time.
 
+Ages are judged by a clock that does not believe a jump ahead at once (`ages`): what went does not come back.
+
 Retention looks at one slice of the topics at a time, so that 10,000 of them never hold up the loop. Work queues and
 topics with a TTL are few, and looked at in every slice.
 """
@@ -64,7 +66,8 @@ class TopicRetention:
         if not self._due:
             self._due = list(topics)
             self._count = len(self._due) // RETENTION_SLICES + 1
-        now_ms = self._broker.clock.wall_us() // 1000
+        now_ms = self._broker.ages.retention_ms()
+        expiry_ms = self._broker.ages.now_us() // 1000
         some = self._due[-self._count :]
         del self._due[-self._count :]
         hasty = [t for t in topics.values() if t.ttl_us or t.policies.delete_after_ack]
@@ -73,7 +76,7 @@ class TopicRetention:
             if topic.is_deleting or topic.parent or not isinstance(topic.log, ManagedLedger):
                 continue
             if topic.ttl_us:
-                self._expire(topic, topic.log, now_ms)
+                self._expire(topic, topic.log, expiry_ms)
             self._trim(topic, topic.log, now_ms)
 
     # ------------------------------------------------------------ what was acknowledged

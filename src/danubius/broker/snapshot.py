@@ -138,5 +138,15 @@ def encode_snapshot(snapshot: BrokerSnapshot | CapturedSnapshot) -> bytes:
     return _encode(snapshot)
 
 
+def newest_stamp_ms(snapshot: BrokerSnapshot) -> int:
+    """The newest time of the broker's own clock that a snapshot knows; 0: none."""
+    topics = snapshot.topics
+    return max(
+        max((topic.created_ms for topic in topics), default=0),
+        max((meta.created_ms for topic in topics for meta in topic.ledgers), default=0),
+        max((one.created_ms for topic in topics for one in topic.subscriptions), default=0),
+    )
+
+
 def decode_snapshot(data: bytes) -> BrokerSnapshot:
     return _decoder.decode(data)

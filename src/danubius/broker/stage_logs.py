@@ -59,7 +59,7 @@ class StageLogs:
             broker.draw_id(),
             f"/~stages/{name}",
             TopicSpec(durability=Durability.WRITTEN),
-            self._now_ms(),
+            broker.clock.wall_us() // 1000,
             None,
             STAGE_LOG,
         )
@@ -122,7 +122,7 @@ class StageLogs:
         self._broker.journal_event(topic.id, TopicRemoved(topic.id), committed, failed)
 
     def _now_ms(self) -> int:
-        return self._broker.clock.wall_us() // 1000
+        return self._broker.clock.monotonic_ns() // 1_000_000
 
 
 def _kept(error: DanubiusError) -> None:

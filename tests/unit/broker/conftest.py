@@ -43,12 +43,14 @@ class StepClock:
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
+        self.skew_ms = 0
+        """How far the clock on the wall is ahead."""
 
     def monotonic_ns(self) -> int:
         return self.now_ms * 1_000_000
 
     def wall_us(self) -> int:
-        return self.now_ms * 1000
+        return (self.now_ms + self.skew_ms) * 1000
 
 
 class RecordingPeer:

@@ -245,7 +245,7 @@ class Publisher:
             known.under_way += 1
             try:
                 if is_delayed:
-                    due_ms = self._broker.clock.wall_us() // 1000 + request.delay_ms
+                    due_ms = self._broker.ages.release_ms() + request.delay_ms
                     await self._line.ask(Schedule(known.handle, due_ms), batch)
                     return SCHEDULED
                 answer = await self._line.ask(Produce(known.handle), batch)

@@ -257,7 +257,7 @@ class TooManyConnections(DanubiusError):
 
 
 class LimitReached(DanubiusError):
-    """A limit set for the topic or its namespace is reached."""
+    """A limit set for the topic, its namespace or the broker is reached."""
 
     code = 403
     retry = Retry.AFTER_WAIT

@@ -194,6 +194,10 @@ LIVE: Final = frozenset(
     for name in (
         "message_bytes_max",
         "connections_max",
+        "connection_handles_max",
+        "topics_max",
+        "namespace_topics_max",
+        "topic_subscriptions_max",
         "keepalive_ms",
         "handshake_timeout_ms",
         "checkpoint_bytes",

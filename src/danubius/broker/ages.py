@@ -1,14 +1,14 @@
 """The time by which the age of things is judged: the clock on the wall, unless it has just jumped ahead.
 
 What is too old goes, and does not come back when the clock does. So a jump ahead is not believed at once: until it has
-lasted, time goes on from before it, as fast as the monotonic clock. A clock that goes back is believed at once, since it
-only makes things younger. Stamps are not judged by this: they say what the clock on the wall said.
+lasted, time goes on from before it, as fast as the monotonic clock. A clock that goes back is believed at once: it only
+makes things younger. Stamps are not judged by this: they say what the clock on the wall said.
 
-- What deletes (retention, times to live, stages, orphans in an object store) waits for `DELETE_HOLD_NS`.
+- What deletes (retention, times to live, orphans in an object store) waits for `DELETE_HOLD_NS`.
 - What only comes too early (delayed messages, moves to an object store) waits for `RELEASE_HOLD_NS`.
 
-A broker that is started under a wrong clock has no time from before it. Retention, which may always be late, then goes by
-the newest stamp that the broker's own clock has left in its data, for as long.
+A broker that is started under a wrong clock has no time from before it. Retention, which may always be late, then goes
+by the newest stamp that the broker's own clock has left in its data, for as long.
 """
 
 from __future__ import annotations

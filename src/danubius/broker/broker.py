@@ -92,8 +92,7 @@ class Broker:
         epoch: Epoch,
     ) -> None:
         self.config = config
-        self.clock = clock
-        self.ages = Ages(clock)
+        self.clock, self.ages = clock, Ages(clock)
         self.loop = loop
         self.journal = journal
         self.ledgers = ledgers
@@ -372,13 +371,22 @@ class Broker:
             if existing is not None:
                 on_done(existing)
                 return
+            full = topic.refuse_subscription(self.config.topic_subscriptions_max)
+            if full is not None:
+                on_done(full)
+                return
             subscription_id = self.draw_id()
             created_ms = self.clock.wall_us() // 1000
             event = SubscriptionCreated(
                 topic.id, subscription_id, name, kind, offset, failure, created_ms
             )
 
+            def failed(error: DanubiusError) -> None:
+                topic.coming_subscriptions -= 1
+                on_done(error)
+
             def committed() -> None:
+                topic.coming_subscriptions -= 1
                 # Two first consumers may ask at once: the later fact changes nothing.
                 subscription = topic.subscriptions.get(name)
                 if subscription is None:
@@ -388,8 +396,9 @@ class Broker:
                         self.stories.tell(topic, subscription, EventKind.CREATED, detail=detail)
                 on_done(subscription)
 
+            topic.coming_subscriptions += 1
             if topic.is_reliable:
-                self.journal_event(topic.id, event, committed, on_done)
+                self.journal_event(topic.id, event, committed, failed)
             else:
                 committed()
 

@@ -19,6 +19,14 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """Larger messages are refused at publish."""
     connections_max: Positive = 10_000
     """Further connections are refused with TooManyConnections."""
+    connection_handles_max: Positive = 20_000
+    """Producers and consumers of one connection together; more are refused with LimitReached."""
+    topics_max: Positive = 100_000
+    """Topics of the broker, each partition one; more are refused with LimitReached. Each costs memory and time."""
+    namespace_topics_max: Positive = 50_000
+    """The same for one namespace, so that none can take all."""
+    topic_subscriptions_max: Positive = 10_000
+    """Subscriptions of one topic, whatever its policy `subscriptions_max` says; more are refused with LimitReached."""
     keepalive_ms: Positive = 10_000
     """A peer silent for this long is pinged; after three times as long it is cut off."""
     handshake_timeout_ms: Positive = 10_000

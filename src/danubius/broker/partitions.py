@@ -25,6 +25,7 @@ from danubius.broker.events import (
     TopicCreated,
 )
 from danubius.broker.namespaces import layers_below, namespace_facts
+from danubius.broker.room import check_topics
 from danubius.errors import InvalidArgument, TopicExists
 from danubius.model.ids import TopicName, namespace_of, parse_topic_name
 from danubius.model.partitions import base_of, partition_name, partition_names
@@ -122,6 +123,7 @@ def create_partitioned(
         on_done(_accept_existing(broker, known, spec, partitions, exist_ok=exist_ok))
         return
     _check_clash(broker, base)
+    check_topics(broker, namespace_of(base), partitions)
     now_ms = broker.clock.wall_us() // 1000
     facts = namespace_facts(broker, namespace_of(base))
     facts.append(PartitionsSet(base, partitions, spec, now_ms))
@@ -197,6 +199,8 @@ def update_partitioned(
             f"topic {base} has {known.partitions} partitions; they can be added, not taken away, since they hold "
             "messages: to have fewer, create another topic"
         )
+    if count > known.partitions:
+        check_topics(broker, namespace_of(base), count - known.partitions)
     facts = _update_facts(broker, known, change, count)
     _change(broker, base, facts, count, on_done)
 

@@ -293,6 +293,11 @@ def _create_missing(
         if isinstance(offsets, DanubiusError):
             on_reply(offsets)
             return
+        for topic in missing:
+            full = topic.refuse_subscription(broker.config.topic_subscriptions_max)
+            if full is not None:
+                on_reply(full)
+                return
         now_ms = broker.clock.wall_us() // 1000
         facts = [
             SubscriptionCreated(

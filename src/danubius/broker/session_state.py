@@ -6,10 +6,10 @@ The functions that do what commands ask are in the modules `session_*`; they get
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias
 
 from danubius.broker.fetch_gate import FetchGate
-from danubius.errors import DanubiusError, InvalidArgument
+from danubius.errors import DanubiusError, LimitReached
 from danubius.wire.commands import Done, Error
 from danubius.wire.version import PROTOCOL_VERSION_MIN
 
@@ -27,9 +27,6 @@ Handler: TypeAlias = "Callable[[SessionState, Any, int], None]"
 """Does what a command asks, given the number of its answer. It raises a DanubiusError, or answers once."""
 PayloadHandler: TypeAlias = "Callable[[SessionState, Any, int, memoryview], None]"
 """The same for a command that batches follow."""
-
-HANDLES_MAX: Final = 100_000
-"""Producers and consumers open on one connection: room for one producer on each of 100,000 topics."""
 
 
 class SessionState:
@@ -96,9 +93,11 @@ class SessionState:
 
     def reserve_handle(self) -> int:
         """Count a producer or consumer from its request on, so that no callback can find the room gone."""
-        if len(self.producers) + len(self.consumers) + len(self._opening) >= HANDLES_MAX:
-            raise InvalidArgument(
-                f"a connection has room for {HANDLES_MAX} producers and consumers"
+        limit = self.broker.config.connection_handles_max
+        if len(self.producers) + len(self.consumers) + len(self._opening) >= limit:
+            raise LimitReached(
+                f"a connection has room for {limit:,} producers and consumers, by the setting "
+                "broker.connection_handles_max: close some, use another connection, or raise it"
             )
         handle = self._next_handle
         self._next_handle += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from danubius.errors import DanubiusError, OffsetOutOfRange, TopicDeleted
+from danubius.errors import DanubiusError, LimitReached, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.policy import Effective
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, Position
@@ -68,6 +68,7 @@ class Topic:
         "_dropped_before",
         "_notified_end",
         "attached",
+        "coming_subscriptions",
         "created_ms",
         "delayed_bytes",
         "gate",
@@ -97,6 +98,8 @@ class Topic:
         log: ManagedLedger | Ring,
     ) -> None:
         self.id = topic_id
+        self.coming_subscriptions = 0
+        """On their way to the disk."""
         self.name = name
         self.spec = spec
         self.is_reliable = spec.dispatch is Dispatch.RELIABLE
@@ -168,6 +171,15 @@ class Topic:
 
     def hosts(self, subscription: Subscription) -> bool:
         return self.subscriptions.get(subscription.name) is subscription
+
+    def refuse_subscription(self, limit: int) -> LimitReached | None:
+        """Why one more subscription is too many for a broker that allows so many of each topic; None: it is not."""
+        if len(self.subscriptions) + self.coming_subscriptions < limit:
+            return None
+        return LimitReached(
+            f"{self.name} has {len(self.subscriptions):,} subscriptions, and the setting "
+            f"broker.topic_subscriptions_max allows {limit:,}: raise it, or delete some"
+        )
 
     def release(self, subscription: Subscription) -> None:
         """A consumer has left it. Without any, a non-reliable topic owes it nothing and forgets it.

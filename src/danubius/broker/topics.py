@@ -25,6 +25,7 @@ from danubius.broker.partitions import (
     when_settled,
     whole_of,
 )
+from danubius.broker.room import check_topics
 from danubius.broker.targets import find_target
 from danubius.errors import DanubiusError, InvalidArgument, TopicExists, TopicNotFound
 from danubius.model import admin, admin_replies
@@ -82,6 +83,7 @@ def create_topic(
     if known is not None:
         raise partitioned_error(name, known.partitions)
     check_free(broker, name)
+    check_topics(broker, namespace_of(name))
     facts = namespace_facts(broker, namespace_of(name))
     broker.creating[name] = [on_done]
     created = TopicCreated(broker.draw_id(), name, spec, broker.clock.wall_us() // 1000)

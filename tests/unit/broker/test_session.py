@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from danubius.broker import session_state
 from danubius.errors import (
     InvalidArgument,
+    LimitReached,
     SubscriptionTypeMismatch,
     TopicDeleted,
     TopicExists,
@@ -59,43 +60,37 @@ def subscribe(
     return Subscribe(TOPIC, name, kind, consumer, AtEarliest())
 
 
-async def test_one_producer_too_many_is_refused(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_state, "HANDLES_MAX", 2)
+async def test_one_producer_too_many_is_refused(bench: Any) -> None:
+    bench.broker.config = msgspec.structs.replace(bench.broker.config, connection_handles_max=2)
     peer = bench.connect()
     handles = [peer.call(open_producer(f"p{n}")).handle for n in range(2)]
     refused = peer.ask(open_producer("p2"))
-    assert peer.answer_to(refused).code == InvalidArgument.code, "before anything is journaled"
+    assert peer.answer_to(refused).code == LimitReached.code, "before anything is journaled"
     assert peer.call(CloseProducer(handles[0])) == Done()
     assert isinstance(peer.call(open_producer("p2")), ProducerOpened)
 
 
-async def test_one_consumer_too_many_is_refused(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_consumer_too_many_is_refused(bench: Any) -> None:
     peer = bench.connect()
     peer.publish(TOPIC, [b"a"])
-    monkeypatch.setattr(session_state, "HANDLES_MAX", 3)
+    bench.broker.config = msgspec.structs.replace(bench.broker.config, connection_handles_max=3)
     handles = [peer.call(subscribe(f"s{n}")).handle for n in range(2)]
     refused = peer.ask(subscribe("s2"))
-    assert peer.answer_to(refused).code == InvalidArgument.code
+    assert peer.answer_to(refused).code == LimitReached.code
     assert peer.call(CloseConsumer(handles[0])) == Done()
     assert isinstance(peer.call(subscribe("s2")), Subscribed)
 
 
-async def test_requests_that_overtake_the_disk_are_counted_too(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_that_overtake_the_disk_are_counted_too(bench: Any) -> None:
     peer = bench.connect()
     peer.publish(TOPIC, [b"a"])
-    monkeypatch.setattr(session_state, "HANDLES_MAX", 5)
+    bench.broker.config = msgspec.structs.replace(bench.broker.config, connection_handles_max=5)
     asked = [peer.ask(open_producer(f"p{n}")) for n in range(4)]
     asked += [peer.ask(subscribe(f"s{n}")) for n in range(4)]
     bench.settle()
     answers = [peer.answer_to(number) for number in asked]
     assert sum(type(one) is ProducerOpened for one in answers) == 4
-    assert [one.code for one in answers if type(one) is Error] == [InvalidArgument.code] * 4
+    assert [one.code for one in answers if type(one) is Error] == [LimitReached.code] * 4
     assert bench.broker.topic(TOPIC).subscriptions == {}
 
 

@@ -72,6 +72,28 @@ def test_consumed_messages_are_acknowledged(broker: BrokerProcess, topic: str) -
     assert [line["payload"] for line in consume(broker, topic, 1)] == ["three"]
 
 
+def test_reading_a_topic_leaves_nothing_behind(broker: BrokerProcess, topic: str) -> None:
+    run_command(
+        "produce", topic, "-m", "one", "-m", "\x1b[2Jtwo", "-m", "three", "--url", broker.url
+    )
+    done = run_command("topics", "read", topic, "--url", broker.url)
+    assert (done.code, done.stdout) == (0, "one\n\x1b[2Jtwo\nthree\n")
+    done = run_command(
+        "topics", "read", topic, "--from", "1", "--count", "1", "--json", "--url", broker.url
+    )
+    assert [line["payload"] for line in lines(done)] == ["\x1b[2Jtwo"]
+    assert "\x1b" not in done.stdout
+    done = run_command("subscriptions", "list", topic, "--json", "--url", broker.url)
+    assert (done.code, done.stdout) == (0, "")
+
+
+def test_a_script_that_deletes_says_yes(broker: BrokerProcess, topic: str) -> None:
+    run_command("produce", topic, "-m", "one", "--url", broker.url)
+    done = run_command("topics", "delete", topic, "--url", broker.url)
+    assert (done.code, "--yes" in done.stderr) == (2, True)
+    assert run_command("topics", "describe", topic, "--url", broker.url).code == 0
+
+
 def test_produce_lines_of_stdin(broker: BrokerProcess, topic: str) -> None:
     done = run_command("produce", topic, "--url", broker.url, stdin="a\nb b\nc ü\n")
     assert done.code == 0, done
@@ -166,7 +188,7 @@ def test_topics(broker: BrokerProcess, topic: str) -> None:
     assert json.loads(done.stdout)
     done = run_command("topics", "describe", topic, "--url", broker.url)
     assert done.code == 0, done
-    done = run_command("topics", "delete", topic, "--url", broker.url)
+    done = run_command("topics", "delete", topic, "--yes", "--url", broker.url)
     assert done.code == 0, done
     done = run_command("topics", "describe", topic, "--url", broker.url)
     assert done.code == 1

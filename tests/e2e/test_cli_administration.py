@@ -69,7 +69,7 @@ def test_a_namespace_from_creation_to_deletion(broker: BrokerProcess, name: str)
     assert name in [line["namespace"] for line in top]
     assert run(broker, "namespaces", "top", "--once").startswith("NAMESPACE ")
     assert "--force" in fail(broker, "namespaces", "delete", name)
-    run(broker, "namespaces", "delete", name, "--force")
+    run(broker, "namespaces", "delete", name, "--force", "--yes")
     assert name in fail(broker, "namespaces", "describe", name)
 
 
@@ -108,7 +108,7 @@ def test_a_partitioned_topic_grows(broker: BrokerProcess, topic: str) -> None:
     assert (figures["partitions"], figures["stored_messages"]) == (3, 30)
     assert figures["published_messages"] == 30
     assert "3" in fail(broker, "topics", "update", topic, "--partitions", "2")
-    run(broker, "topics", "delete", topic)
+    run(broker, "topics", "delete", topic, "--yes")
     fail(broker, "topics", "stats", topic)
 
 

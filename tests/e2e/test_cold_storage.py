@@ -206,7 +206,7 @@ async def test_kills_while_ledgers_move_lose_nothing_and_leave_nothing_over(
     names = {str(line["object"]) for line in lines}
     await until(lambda: {str(p.relative_to(tmp_path)) for p in objects_of(tmp_path)} == names)
     assert await numbers(broker, topic) == list(range(8000))
-    await told(broker, "topics", "delete", topic)
+    await told(broker, "topics", "delete", topic, "--yes")
     await until(lambda: not objects_of(tmp_path))
 
 
@@ -230,7 +230,7 @@ async def test_of_two_brokers_with_copies_of_one_directory_the_newer_owns_the_st
     await until(lambda: "belongs to another broker" in older.log())
     objects = objects_of(cold)
     await fill(older, topic, 3000, 1000)
-    await told(older, "topics", "delete", topic)
+    await told(older, "topics", "delete", topic, "--yes")
     refused = await called(older, "topics", "offload", topic)
     assert refused.code == 1
     await offloaded(newer, topic)

@@ -229,7 +229,7 @@ async def test_what_was_deleted_after_planning_is_told_by_the_broker_or_passed_o
         for options in ({}, {"readFrom": "tier"}, {"failOnDataLoss": "false"})
     ]
     strict, tier, lossy = reads
-    await told(archive, "topics", "delete", topic)
+    await told(archive, "topics", "delete", topic, "--yes")
     async with asyncio.timeout(HANG_S):
         while set(objects_of(cold)) - known:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)

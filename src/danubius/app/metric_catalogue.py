@@ -222,7 +222,7 @@ JOURNAL_RECORDS = _counter("journal_records", "records", "Records journaled.")
 JOURNAL_BYTES = _counter("journal_bytes", "bytes", "Bytes journaled.")
 JOURNAL_GROUPS = _counter("journal_groups", "groups", "Group commits.")
 JOURNAL_SYNCS = _counter(
-    "journal_syncs", "calls", "fdatasync calls on the journal; without a disk, objects stored."
+    "journal_syncs", "calls", "Syncs of the journal; without a disk, objects stored."
 )
 JOURNAL_SYNC_SECONDS = _counter(
     "journal_sync_seconds", "seconds", "Time spent in them, one after the other or at once."
@@ -370,6 +370,9 @@ SUB_BACKLOG_AGE = _gauge(
     "Age of the oldest message that is not acknowledged; 0 without a backlog.",
     *_SUBSCRIPTION,
 )
+SUB_HELD_BACK = _gauge(
+    "subscription_held_back_bytes", "bytes", "Kept beyond retention because of it.", *_SUBSCRIPTION
+)
 SUB_UNACKED = _gauge(
     "subscription_unacked_messages",
     "messages",
@@ -485,8 +488,8 @@ CATALOGUE: Final = (
         f"At most {SUBSCRIPTIONS_MAX:,} subscriptions have series: all those of the topics that have some, or else the "
         "ones with the largest backlogs.",
         (
-            SUB_BACKLOG, SUB_BACKLOG_BYTES, SUB_BACKLOG_AGE, SUB_UNACKED, SUB_WAITING, SUB_UNMATCHED, SUB_BLOCKED,
-            SUB_CONSUMERS, SUB_DELIVERED, SUB_REDELIVERED, SUB_ACKED, SUB_DEAD_LETTERED, SUB_DROPPED,
+            SUB_BACKLOG, SUB_BACKLOG_BYTES, SUB_BACKLOG_AGE, SUB_HELD_BACK, SUB_UNACKED, SUB_WAITING, SUB_UNMATCHED,
+            SUB_BLOCKED, SUB_CONSUMERS, SUB_DELIVERED, SUB_REDELIVERED, SUB_ACKED, SUB_DEAD_LETTERED, SUB_DROPPED,
         ),
     ),
 )  # fmt: skip

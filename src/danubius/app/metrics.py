@@ -372,6 +372,7 @@ def tell_subscriptions(text: Text, node: Node, members: Sequence[Member]) -> Non
 _OF_SUBSCRIPTIONS: Final = (
     (of.SUB_BACKLOG, "backlog_messages"),
     (of.SUB_BACKLOG_BYTES, "backlog_bytes"),
+    (of.SUB_HELD_BACK, "held_back_bytes"),
     (of.SUB_UNACKED, "unacked_messages"),
     (of.SUB_WAITING, "waiting_messages"),
     (of.SUB_UNMATCHED, "unmatched_messages"),

@@ -283,6 +283,7 @@ class Standalone:
             "epoch": self._home.epoch,
             "topics": len(self.broker.topics),
             "connections": len(self.edge.connections),
+            "abandoned_subscriptions": self._node.retention.abandoned.count,
             **({"exposed": EXPOSED} if is_exposed(self._options.host) else {}),
             **(self._grpc.facts() if self._grpc is not None else {}),
             **self._clock_facts(),

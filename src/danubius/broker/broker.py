@@ -409,10 +409,10 @@ class Broker:
     ) -> Subscription:
         """Put a subscription up, new or from its stored cursor."""
         cursor = cursor or Cursor(created.floor)
-        subscription = Subscription(
-            SubscriptionId(created.subscription_id), created.name, created.type, cursor
-        )
+        number = SubscriptionId(created.subscription_id)
+        subscription = Subscription(number, created.name, created.type, cursor)
         subscription.failure, subscription.created_ms = created.failure, created.created_ms
+        subscription.seen_ns = self.clock.monotonic_ns()
         topic.subscriptions[created.name] = subscription
         return subscription
 

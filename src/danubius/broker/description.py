@@ -261,6 +261,8 @@ def _summarise_members(
         figures.backlog_age_s,
         figures.unacked_messages,
         figures.is_blocked,
+        figures.idle_s,
+        figures.held_back_bytes,
     )
 
 

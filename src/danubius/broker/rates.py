@@ -27,6 +27,8 @@ SLICE: Final = 50
 TOPICS_A_SECOND: Final = 500
 STILL: Final = 0.01
 """Per second: less is none."""
+DECIMALS: Final = 3
+"""Of a rate as it is told: the others say nothing."""
 
 
 class RateMeter:
@@ -51,7 +53,8 @@ class RateMeter:
         for at, (before, after) in enumerate(zip(self._totals, totals, strict=True)):
             # A counter falls when what it was summed over is gone.
             rate = max(0, after - before) / elapsed_s
-            self.rates[at] += (rate - self.rates[at]) * weight
+            faded = self.rates[at] + (rate - self.rates[at]) * weight
+            self.rates[at] = faded if rate or faded >= STILL else 0.0
         self._totals, self._last_ns = totals, now_ns
 
 
@@ -71,7 +74,9 @@ class Rates:
     def of(self, subject: object, count: int) -> tuple[float, ...]:
         """The rates of a topic, subscription, consumer or producer, as many as it has; zeros if it is still."""
         meter = self._meters.get(subject)
-        return (0.0,) * count if meter is None else tuple(meter.rates)
+        if meter is None:
+            return (0.0,) * count
+        return tuple(round(rate, DECIMALS) for rate in meter.rates)
 
     def begin_round(self) -> None:
         """Look at everything, in turns; a round that is still under way goes on."""
@@ -109,6 +114,8 @@ class Rates:
             delivered += subscription.delivered
             delivered_bytes += subscription.delivered_bytes
             consumers = subscription.consumers
+            if consumers:
+                subscription.seen_ns = self._broker.clock.monotonic_ns()
             if not consumers and subscription not in self._meters:
                 continue
             totals = (subscription.delivered, subscription.redelivered, subscription.acked)

@@ -18,6 +18,7 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
+from danubius.broker.abandoned import Abandoned
 from danubius.broker.events import LogTrimmed, RangesAcked
 from danubius.errors import DanubiusError
 from danubius.ledger.managed import ManagedLedger
@@ -53,6 +54,7 @@ class TopicRetention:
         """Topics still to be looked at in this round."""
         self._count = 0
         """Topics in a slice of this round."""
+        self.abandoned = Abandoned(broker)
         self._busy: set[TopicId] = set()
         """Topics of which old messages are being looked for."""
 
@@ -64,6 +66,7 @@ class TopicRetention:
         """Look over one slice of the topics for what nobody needs any more, and over those that hurry."""
         topics = self._broker.topics_by_id
         if not self._due:
+            self.abandoned.forget_gone()
             self._due = list(topics)
             self._count = len(self._due) // RETENTION_SLICES + 1
         now_ms = self._broker.ages.retention_ms()
@@ -78,6 +81,7 @@ class TopicRetention:
             if topic.ttl_us:
                 self._expire(topic, topic.log, expiry_ms)
             self._trim(topic, topic.log, now_ms)
+            self.abandoned.look(topic, now_ms)
 
     # ------------------------------------------------------------ what was acknowledged
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from danubius.broker.abandoned import held_back_bytes, idle_ms
 from danubius.broker.admission import Limits
 from danubius.broker.consuming import ConsumerHandle
 from danubius.broker.place import Place
@@ -108,11 +109,13 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
     delivery_rate, redelivery_rate, ack_rate = node.rates.of(subscription, 3)
     backlog = backlog_of(member)
     first = cursor.next_unacked(max(cursor.floor, log.start_offset))
-    size, age_s = 0, 0.0
+    size, age_s, held = 0, 0.0, 0
     if backlog and isinstance(log, ManagedLedger):
         # Gaps among what is acknowledged are spread as evenly as its bytes are taken to be.
         size = log.bytes_from(first) * backlog // max(1, log.end_offset - first)
-        age_s = max(0.0, (node.broker.clock.wall_us() - log.time_near(first)) / 1e6)
+        now_us = node.broker.clock.wall_us()
+        age_s = max(0.0, (now_us - log.time_near(first)) / 1e6)
+        held = held_back_bytes(topic, subscription, now_us // 1000)
     return SubscriptionStatistics(
         topic.name,
         subscription.name,
@@ -124,6 +127,8 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
         backlog_messages=backlog,
         backlog_bytes=size,
         backlog_age_s=age_s,
+        held_back_bytes=held,
+        idle_s=idle_ms(subscription, node.broker.clock.monotonic_ns()) / 1000,
         unacked_messages=core.unacked if core is not None else 0,
         waiting_messages=core.waiting if core is not None else 0,
         unmatched_messages=core.unmatched if core is not None else 0,
@@ -168,6 +173,7 @@ def measure_members(
         floor=0,
         end_offset=0,
         is_blocked=any(one.is_blocked for one in figures),
+        idle_s=min(one.idle_s for one in figures),
     )
 
 

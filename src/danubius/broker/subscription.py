@@ -78,6 +78,7 @@ class Subscription:
         "quota_dropped",
         "redelivered",
         "reserved",
+        "seen_ns",
         "story",
         "timed_out",
         "type",
@@ -115,7 +116,8 @@ class Subscription:
         """Between two positions: nobody may join until the new one is durable."""
         self.moved: list[Callable[[], None]] = []
         """Called once when it is."""
-        self.created_ms = 0
+        self.created_ms = self.seen_ns = 0
+        """The latter by the monotonic clock: when it was put up, or last seen with a consumer."""
         self.failure: FailurePolicy | None = None
         """None: the topic's."""
         self.attempts: RangeMap[int] | None = None

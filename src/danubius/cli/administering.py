@@ -127,7 +127,8 @@ def duration(time_ms: int) -> str:
     """The largest unit that says it shortly."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if time_ms >= size:
-            return f"{time_ms / size:.3g} {unit}"
+            number = time_ms / size
+            return f"{number:.3g} {unit}" if number < 100 else f"{number:,.0f} {unit}"
     return f"{time_ms} ms"
 
 

@@ -91,6 +91,9 @@ def consume(
 
     Runs until --count, --timeout or Ctrl-C. With --json every line has offset, publish_time, key,
     attributes and payload; bytes that are no UTF-8 text come as payload_base64 and key_base64.
+
+    The subscription stays, and what it has not acknowledged is kept for it, until it is deleted. To look at messages
+    and leave nothing behind, use `danubius topics read`.
     """
     if count is not None and count < 1:
         raise click.UsageError("--count must be at least 1")
@@ -140,4 +143,5 @@ async def _consume(wanted: Wanted) -> None:
             await consumer.ack(batch)
             received += len(batch)
             remaining -= len(batch)
-    note(f"{human_count(received)} messages")
+    kept = f"subscription {wanted.subscription} stays, `danubius subscriptions delete` ends it"
+    note(f"{human_count(received)} messages; {kept}")

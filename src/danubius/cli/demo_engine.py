@@ -103,7 +103,7 @@ class Demo:
         half = self._count // 2
         async with asyncio.timeout(_DEADLINE_S), danubius.connect(self._broker.url) as client:
             await client.create_topic(_TOPIC, durability="synced")
-            say("topic", f"{_TOPIC}: reliable, fdatasync before every acknowledgement")
+            say("topic", f"{_TOPIC}: reliable, synced before every acknowledgement")
             async with client.producer(_TOPIC, name="demo") as producer:
                 started = time.monotonic()
                 await self._publish(producer, range(half))

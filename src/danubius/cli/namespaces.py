@@ -16,6 +16,7 @@ from danubius.cli.administering import (
     rate,
     to_json,
 )
+from danubius.cli.asking import ask_to_lose, check_can_ask, yes_option
 from danubius.cli.options import json_option, namespace_name, url_option
 from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_line
 from danubius.cli.policy_options import (
@@ -142,13 +143,26 @@ def update_namespace(
 @click.option(
     "--force", is_flag=True, help="With all its topics, their messages and subscriptions."
 )
+@yes_option
 @json_option
 @url_option
-def delete_namespace(namespace: str, force: bool, as_json: bool, url: str) -> None:
-    """Delete NAMESPACE, which must be empty unless --force is given."""
+def delete_namespace(namespace: str, force: bool, yes: bool, as_json: bool, url: str) -> None:
+    """Delete NAMESPACE, which must be empty unless --force is given; that asks first."""
+    if force:
+        check_can_ask("namespaces delete --force", yes=yes)
+    if force and not yes:
+        found = ask(url, lambda admin: admin.describe_namespace(namespace))
+        ask_to_lose(_lost(found), yes=yes)
     ask(url, lambda admin: admin.delete_namespace(namespace, force=force))
     facts: dict[str, object] = {"namespace": namespace, "deleted": True}
     print_done(f"deleted namespace {namespace}", facts, json=as_json)
+
+
+def _lost(found: NamespaceDescribed) -> str:
+    held = f"{human_count(found.topics)} topics ({human_bytes(found.stored_bytes)} of messages)"
+    return (
+        f"namespace {found.namespace} with {held} and all their subscriptions will be gone for good"
+    )
 
 
 @namespaces.command("stats")

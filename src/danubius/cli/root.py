@@ -60,7 +60,11 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with: danubius standalone   then: danubius produce /default/hello -m hi",
+    epilog="""\b
+Start with:
+  danubius standalone
+  danubius produce /default/hello -m hi
+""",
 )
 @click.version_option(VERSION, prog_name="danubius")
 def cli() -> None:

@@ -86,7 +86,7 @@ def sql(
     as_json: bool,
     url: str,
 ) -> None:
-    """Ask topics with Spark SQL: danubius sql "SELECT count(*) FROM danube.`/default/orders`".
+    """Ask topics with Spark SQL: danubius sql 'SELECT count(*) FROM danube.`/default/orders`'.
 
     A topic has the columns topic, partition, offset, publish_time, key, payload (as text), attributes and producer;
     with --schema or --infer also the fields of its JSON. Tables are read by their folders: delta.`tables/orders`,

@@ -28,7 +28,7 @@ from danubius.cli.options import (
     topic_name,
     url_option,
 )
-from danubius.cli.output import human_count, print_facts, print_json
+from danubius.cli.output import human_bytes, human_count, print_facts, print_json, print_line
 from danubius.cli.policy_options import build_failure, failure_options
 from danubius.cli.positions import of_subscription
 from danubius.cli.top import MEASURED_MAX, measure_each, run_top, top_options
@@ -71,6 +71,8 @@ COLUMNS: Final[dict[str, Callable[[SubscriptionSummary], Cell]]] = {
     "OLDEST": lambda s: duration(round(s.backlog_age_s * 1000)) if s.backlog_messages else "-",
     "UNACKED": lambda s: human_count(s.unacked_messages),
     "BLOCKED": lambda s: "yes" if s.is_blocked else "no",
+    "IDLE": lambda s: "-" if s.consumers else duration(round(s.idle_s * 1000)),
+    "HOLDS BACK": lambda s: human_bytes(s.held_back_bytes) if s.held_back_bytes else "-",
 }
 
 
@@ -82,6 +84,14 @@ def list_subscriptions(topic: str, as_json: bool, url: str) -> None:
     """List the subscriptions of TOPIC, in order of their names."""
     found = ask(url, lambda admin: admin.list_subscriptions(topic))
     print_lines(found, COLUMNS, json=as_json, nothing=f"{topic} has no subscriptions")
+    for one in found:
+        if one.held_back_bytes and not one.consumers:
+            print_line(
+                f"{one.subscription}: no consumer for {duration(round(one.idle_s * 1000))}, holds back "
+                f"{human_bytes(one.held_back_bytes)} that retention would delete; if nobody needs it: "
+                f"danubius subscriptions delete {topic} {one.subscription}",
+                err=True,
+            )
 
 
 @subscriptions.command("create")

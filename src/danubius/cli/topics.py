@@ -10,6 +10,7 @@ import msgspec
 import danubius
 from danubius.cli.administering import (
     ask,
+    duration,
     policy_facts,
     print_done,
     print_figures,
@@ -17,6 +18,7 @@ from danubius.cli.administering import (
     rate,
     to_json,
 )
+from danubius.cli.asking import ask_to_lose, check_can_ask, yes_option
 from danubius.cli.event_loop import run_async
 from danubius.cli.options import json_option, namespace_name, topic_name, url_option
 from danubius.cli.output import (
@@ -38,6 +40,7 @@ from danubius.cli.policy_options import (
 from danubius.cli.subscriptions import COLUMNS as SUBSCRIPTION_COLUMNS
 from danubius.cli.top import MEASURED_MAX, measure_each, run_top, top_options
 from danubius.cli.topic_ledgers import list_ledgers, offload_topic
+from danubius.cli.topic_reading import read_topic
 from danubius.model.policy import PARTITIONS_MAX, effective
 from danubius.model.topic import Dispatch, Durability, TopicSpec, retention_of
 
@@ -60,6 +63,7 @@ Examples:
   danubius topics create /default/clicks --partitions 8
   danubius topics update /default/orders --publish-rate 1000 --inherit retention-age
   danubius topics describe /default/orders --json
+  danubius topics read /default/orders --count 10
   danubius topics ledgers /default/orders
   danubius topics offload /default/orders
   danubius topics top
@@ -67,11 +71,15 @@ Examples:
 """
 )
 def topics() -> None:
-    """List, create, describe, update, delete and watch topics."""
+    """List, create, describe, update, read, delete and watch topics."""
 
 
 topics.add_command(list_ledgers)
 topics.add_command(offload_topic)
+topics.add_command(read_topic)
+
+_NAMED_MAX: Final = 5
+"""Subscriptions that are named in a question."""
 
 _LIST: Final[dict[str, Callable[[admin_replies.TopicSummary], Cell]]] = {
     "TOPIC": lambda t: t.topic,
@@ -213,7 +221,7 @@ def describe_topic(topic: str, as_json: bool, url: str) -> None:
         print_json(_description(found, plain, lines))
         return
     figures, retention = found.statistics, retention_of(found.effective)
-    age = "no limit" if retention.age_ms is None else f"{retention.age_ms / 3_600_000:g} h"
+    age = "no limit" if retention.age_ms is None else duration(retention.age_ms)
     size = "no limit" if retention.size_bytes is None else human_bytes(retention.size_bytes)
     facts: dict[str, Cell] = {
         "topic": found.topic,
@@ -323,12 +331,26 @@ def top(namespace: str | None, as_json: bool, url: str, **how: Any) -> None:  # 
 
 @topics.command("delete")
 @click.argument("topic", type=topic_name)
+@yes_option
 @json_option
 @url_option
-def delete_topic(topic: str, as_json: bool, url: str) -> None:
-    """Delete TOPIC with its messages and subscriptions."""
+def delete_topic(topic: str, yes: bool, as_json: bool, url: str) -> None:
+    """Delete TOPIC with its messages and subscriptions, after a question."""
+    check_can_ask("topics delete", yes=yes)
+    if not yes:
+        found = ask(url, lambda admin: admin.describe_topic(topic))
+        ask_to_lose(_lost(found), yes=yes)
     ask(url, lambda admin: admin.delete_topic(topic))
     print_done(f"deleted {topic}", {"topic": topic, "deleted": True}, json=as_json)
+
+
+def _lost(found: admin_replies.TopicDescribed) -> str:
+    figures = found.statistics
+    names = ", ".join(found.subscriptions[:_NAMED_MAX])
+    more = ", …" if len(found.subscriptions) > _NAMED_MAX else ""
+    subscriptions = f" and its subscriptions {names}{more}" if names else ""
+    held = f"{human_count(figures.stored_messages)} messages ({human_bytes(figures.stored_bytes)})"
+    return f"{found.topic} with {held}{subscriptions} will be gone for good"
 
 
 def _durability(dispatch: Dispatch, durability: Durability) -> str:

@@ -74,17 +74,17 @@ class TopicSummary(Line, frozen=True, gc=False):
 
 
 class SubscriptionSummary(Line, frozen=True, gc=False):
-    """A subscription in a list."""
+    """A subscription in a list; its figures are as in SubscriptionStatistics."""
 
     subscription: str
     type: SubscriptionType
     consumers: int = 0
     backlog_messages: int = 0
     backlog_age_s: float = 0.0
-    """Seconds since the oldest message that is not acknowledged was published."""
     unacked_messages: int = 0
-    """With consumers, not acknowledged."""
     is_blocked: bool = False
+    idle_s: float = 0.0
+    held_back_bytes: int = 0
 
 
 class TopicPosition(Line, frozen=True, gc=False):

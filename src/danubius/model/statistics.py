@@ -93,6 +93,10 @@ class SubscriptionStatistics(Figures, frozen=True, gc=False):
     """Bytes of what is not acknowledged now, estimated from whole ledgers."""
     backlog_age_s: float = 0.0
     """Seconds since the oldest message that is not acknowledged was published; 0 without a backlog."""
+    held_back_bytes: int = 0
+    """Bytes that retention would have deleted, had this subscription acknowledged them."""
+    idle_s: float = 0.0
+    """Seconds without a consumer, as far as the running broker has seen; 0 with one."""
     unacked_messages: int = 0
     """Messages with consumers now, delivered and not acknowledged."""
     waiting_messages: int = 0

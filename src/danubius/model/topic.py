@@ -41,7 +41,7 @@ class Durability(enum.StrEnum):
     WRITTEN = "written"
     """In the operating system's page cache: survives the broker's death, not the machine's."""
     SYNCED = "synced"
-    """fdatasync returned: survives power loss."""
+    """Synced, by fdatasync or by a write with RWF_DSYNC: survives power loss."""
 
 
 class Retention(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):

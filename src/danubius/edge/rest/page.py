@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import TYPE_CHECKING, Final
 
 from danubius.edge.rest.openapi import tag_of, title_of
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from danubius.edge.rest.endpoint import Endpoint
 
+_BASE: Final = re.compile(r"https?://[\w.:\[\]-]+", re.ASCII)
 _HEAD: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Danubius over HTTP</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -25,13 +27,13 @@ td:first-child { width: 4.5rem; font-weight: 600 } code { font-size: .9em } h2 {
 <p>Machines read <a href="/openapi.json">/openapi.json</a>. Errors are problems (RFC 9457) with a stable code, a name
 and a sentence that says what would be right.</p>
 <pre><code>curl -X POST -H 'content-type: application/json' -d '{"messages": [{"text": "hello"}]}' \\
-  http://127.0.0.1:6652/api/v1/topics/default/greetings/messages
-curl 'http://127.0.0.1:6652/api/v1/topics/default/greetings/messages?start=earliest'</code></pre>
+  BASE/api/v1/topics/default/greetings/messages
+curl 'BASE/api/v1/topics/default/greetings/messages?start=earliest'</code></pre>
 """
 
 
 def render(endpoints: Sequence[Endpoint]) -> str:
-    """The page."""
+    """The page; `addressed` makes it one that can be pasted from."""
     parts = [_HEAD]
     for tag in dict.fromkeys(map(tag_of, endpoints)):
         parts.append(f"<h2>{tag.capitalize()}</h2><table>")
@@ -39,6 +41,12 @@ def render(endpoints: Sequence[Endpoint]) -> str:
         parts.append("</table>")
     parts.append("</body></html>\n")
     return "".join(parts)
+
+
+def addressed(page: str, base: str) -> str:
+    """The page for whoever reached the broker under this address, which a shell and a browser must take for one."""
+    base = base if _BASE.fullmatch(base) else "http://127.0.0.1:6652"
+    return page.replace("BASE/", html.escape(base) + "/")
 
 
 def _row(endpoint: Endpoint) -> str:

@@ -18,7 +18,7 @@ from danubius.edge.rest import administering, messaging
 from danubius.edge.rest.bounds import BODY_S, REQUEST_S, WAIT_MS_MAX
 from danubius.edge.rest.endpoint import JSON
 from danubius.edge.rest.openapi import describe
-from danubius.edge.rest.page import render
+from danubius.edge.rest.page import addressed, render
 from danubius.edge.rest.pieces import send_in_pieces
 from danubius.edge.rest.problems import (
     BodyTimeout,
@@ -69,8 +69,8 @@ def rest_routes(desk: Desk, version: str) -> list[Route]:
     async def openapi(_request: Request) -> Response:
         return Response(description, media_type=JSON)
 
-    async def listing(_request: Request) -> Response:
-        return Response(page, media_type="text/html")
+    async def listing(request: Request) -> Response:
+        return Response(addressed(page, str(request.base_url).rstrip("/")), media_type="text/html")
 
     return [*routes, Route("/openapi.json", openapi), Route("/api", listing)]
 

@@ -5,11 +5,11 @@ STAMP := .venv/.installed
 RUN := . .venv/bin/activate &&
 # Nothing is tried again: a test that fails now and then is a bug. Each has a time limit of its own (pyproject.toml,
 # tests/conftest.py), and all of them together have one, so that whatever hangs is said and not waited for.
-PYTEST := timeout --foreground --kill-after=60s 3h $(PY) -X dev -m pytest -q --tb=short --durations=10
+PYTEST := timeout --foreground --kill-after=60s 3h $(PY) -m pytest -q --tb=short --durations=10
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove test-azure check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
+.PHONY: help setup demo test prove prove-dev test-azure check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -24,19 +24,24 @@ setup: $(STAMP) ## make .venv from requirements.lock (done by every target when 
 demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every total checked (about a minute)
 	@$(PY) -m danubius demo --dir .demo
 
-test: $(STAMP) ## check, then every test: unit, property, end to end, crash, Spark (minutes); every part runs, whatever fails
+test: $(STAMP) ## check and every test: unit, property, end to end, crash, Spark (minutes); every part runs, whatever fails
 	@.ci/parts check 'make --no-print-directory check' \
-	  tests "$(PYTEST) -n 4 --dist worksteal -m 'not serial and not spark and not azure' tests" \
-	  serial "$(PYTEST) -m 'serial and not spark' tests" \
+	  tests "$(PYTEST) -n 4 --dist worksteal -m 'not spark and not azure' tests" \
 	  spark "$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m 'spark and not azure' tests"
 
 # Proofs print what they saw. PROVE_ARGS chooses among them: make prove PROVE_ARGS=tests/spark/test_sink_kills.py
 PROVE_ARGS ?= tests
 PROVE := DANUBIUS_PROVE=1 $(PY) -m pytest -q --tb=short -raP --durations=0
 prove: $(STAMP) ## what is too long for `make test`: kills, histories and sizes by the thousand and the million (hours)
-	@.ci/parts proofs "$(PROVE) -m '(prove or grows) and not spark and not azure' $(PROVE_ARGS)" \
-	  spark "$(PROVE) -m '(prove or grows) and spark and not azure' $(PROVE_ARGS)" \
-	  fuzz 'make --no-print-directory fuzz'
+	@failed=0; \
+	.ci/parts proofs "$(PROVE) -m '(prove or grows) and not spark and not azure' $(PROVE_ARGS)" || failed=1; \
+	.ci/parts spark "$(PROVE) -m '(prove or grows) and spark and not azure' $(PROVE_ARGS)" || failed=1; \
+	make --no-print-directory fuzz || failed=1; \
+	make --no-print-directory prove-dev || failed=1; \
+	exit $$failed
+
+prove-dev: $(STAMP) ## every test in Python's development mode, which watches asyncio and memory (half as long again)
+	$(subst $(PY),$(PY) -X dev,$(PYTEST)) -n 2 --dist worksteal -m 'not spark and not azure' tests
 
 AZURITE := .venv/azurite/node_modules/azurite
 test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes from npm (needs node and npm)

@@ -32,6 +32,11 @@ _LINE_CHARACTERS = 200
 """Of a log: as many as say why a test failed."""
 
 _LONG = (
+    "test_crash.py",
+    "test_grpc_crash.py",
+    "test_hostile_peers.py",
+    "test_live_broker_fuzz.py",
+    "test_object_servers.py",
     "test_walk_through.py",
     "test_archive_kills.py",
     "test_cluster.py",
@@ -76,7 +81,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.spark)
             for rule in _SPARK_WARNS:
                 item.add_marker(pytest.mark.filterwarnings(rule))
-        if folder in {"e2e", "fuzz"} and "crash" in item.path.name:
-            item.add_marker(pytest.mark.serial)
         if IS_PROOF:
             item.add_marker(pytest.mark.timeout(_PROOF_TIMEOUT_S), append=False)

@@ -19,6 +19,7 @@ from danubius.model.topic import Durability, TopicSpec
 from danubius.record.batch import read_header
 from danubius.record.encode import encode
 from property.broker_lives import BrokerLives
+from proving import sized
 
 if TYPE_CHECKING:
     from danubius.broker.subscription import Subscription
@@ -243,7 +244,8 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.grows
+@pytest.mark.parametrize("seed", range(sized(30, 80)))
 def test_an_atomic_record_is_there_whole_or_not_at_all(seed: int) -> None:
     world = World(seed)
     try:

@@ -6,6 +6,7 @@ import enum
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from danubius.record.header import stamp
 from danubius.record.ledger_file import decode_rows
 from danubius.record.scan import iter_batches
 from danubius.sim.threads import SimThreads
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +173,8 @@ def read_around_damage(world: World, metas: list[Any], bytes_max: int) -> dict[i
     return served
 
 
-@settings(max_examples=400)
+@pytest.mark.grows
+@settings(max_examples=sized(120, 400))
 @given(
     batches=st.lists(
         st.lists(st.sampled_from([b"", b"DNRB", b"x" * 90, b"y" * 1500]), min_size=1, max_size=4),

@@ -21,6 +21,7 @@ from danubius.sim.disk import PowerLost, SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal
+from proving import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,6 +236,7 @@ def live(seed: int, steps: list[str]) -> None:
     world.power_off()
 
 
+@pytest.mark.grows
 @given(
     seed=st.integers(0, 2**32),
     steps=st.lists(
@@ -242,12 +244,13 @@ def live(seed: int, steps: list[str]) -> None:
         max_size=60,
     ),
 )
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=sized(80, 300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nothing_committed_is_lost_and_nothing_else_is_found(seed: int, steps: list[str]) -> None:
     live(seed, steps)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.grows
+@pytest.mark.parametrize("seed", range(sized(50, 150)))
 def test_long_lives_keep_every_promise(seed: int) -> None:
     dice = random.Random(seed)
     live(seed, dice.choices(list(STEPS), weights=list(STEPS.values()), k=300))

@@ -187,7 +187,9 @@ class BrokerLives:
         answers: list[DanubiusError | None] = []
         self.ledgers.flush(answers.append)
         self.settle()
-        if answers == [None]:
+        self.journal.sync(answers.append)
+        self.settle()
+        if answers == [None, None]:
             with contextlib.suppress(DanubiusError):
                 data = encode_snapshot(capture.snapshot())
                 self.trimmed_position = self.snapshots.save(capture.position, data)

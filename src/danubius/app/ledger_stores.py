@@ -107,7 +107,7 @@ def _known(directory: DataDirectory, files: Files) -> _Record | None:
             return msgspec.json.decode(files.read_bytes(path), type=_Record)
         except msgspec.MsgspecError as error:
             raise DataDirectoryDamaged(f"{path} is damaged: {error}") from error
-    return _Record("local", "", is_claimed=True) if directory.epoch > 1 else None
+    return _Record("local", "", is_claimed=True) if directory.known_epoch else None
 
 
 def _write(directory: DataDirectory, files: Files, record: _Record) -> None:

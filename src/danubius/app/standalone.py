@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,16 +23,18 @@ from danubius.app.tiering import open_tier
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
-from danubius.broker.data_directory import DataDirectory
+from danubius.broker.data_directory import JOURNAL, SNAPSHOT, DataDirectory
+from danubius.broker.events import BARRIER
 from danubius.broker.node import Node
 from danubius.broker.recovery import Recovery
+from danubius.broker.survey import survey_state
 from danubius.client.version import VERSION
 from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
 from danubius.edge.rest.desk import Desk
 from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
-from danubius.errors import DataDirectoryDamaged
+from danubius.errors import BrokerReplaced, DataDirectoryDamaged, InvalidArgument
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from danubius.app.options import StandaloneOptions
     from danubius.app.reload import Configured
     from danubius.broker.offloading import Tier
+    from danubius.broker.survey import Survey
     from danubius.edge.grpc.edge import GrpcEdge
     from danubius.edge.grpc.front_process import Front
     from danubius.errors import DanubiusError
@@ -77,6 +81,7 @@ class _Parts(NamedTuple):
     snapshots: SnapshotPort
     store: LedgerStore
     tier: Tier | None
+    survey: Survey
 
 
 class Standalone:
@@ -167,17 +172,13 @@ class Standalone:
         self.broker = Broker(
             self._broker_config, self._clock, loop, self._journal, self._ledgers, self._home.epoch
         )
+        self.broker.broker_id = self._home.broker_id
         self._node = Node(self.broker, tier)
         self._node.about.broker_id = self._home.broker_id
         if self._configured is not None:
             self._node.about.settings = self.reload = Reload(self.broker, self._configured)
         self._ledgers.on_relieved = self.broker.pressure.relieve
-        try:
-            position = await Recovery(self.broker, snapshots).run()
-        except DataDirectoryDamaged as damage:
-            if isinstance(self._home, DisklessHome):
-                raise await asyncio.to_thread(self._home.explain, damage) from None
-            raise
+        position = await Recovery(self.broker, snapshots, parts.survey).run()
         self._journal.start(
             post, self.broker.on_committed, self.broker.on_failed, defer=loop.call_soon
         )
@@ -194,23 +195,75 @@ class Standalone:
         probe.start()
         self._running.callback(probe.stop)
         # Before anyone is served, or a broker that dies young again and again would pile up journal files.
+        await self._first_checkpoint()
+
+    async def _first_checkpoint(self) -> None:
+        """Make one, and write down that from now on there is a journal, and a snapshot."""
+        home = self._home
+        if not isinstance(home, DataDirectory) or home.holds == SNAPSHOT:
+            await self._checkpoint()
+            return
+        if await self._has_journal():
+            home.mark(JOURNAL)
         await self._checkpoint()
+        if home.holds == JOURNAL and self._checkpointer.checkpoints:
+            home.mark(SNAPSHOT)
+
+    async def _has_journal(self) -> bool:
+        """Whether a record is durable: then there is a file to be missed."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def finish(is_durable: bool) -> None:
+            if not done.done():
+                done.set_result(is_durable)
+
+        self.broker.journal_event(0, BARRIER, lambda: finish(True), lambda _: finish(False))
+        try:
+            async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
+                return await done
+        except TimeoutError:
+            return False
 
     async def _open_parts(self, loop: asyncio.AbstractEventLoop, post: Post) -> _Parts:
         home, options, files = self._home, self._options, self._files
         if isinstance(home, DisklessHome):
             self._ledger_config = diskless_ledger_config(self._ledger_config)
-            return _Parts(home.make_journal(loop), home.snapshots, home.ledgers, None)
+            journal = home.make_journal(loop)
+            try:
+                survey = await asyncio.to_thread(
+                    survey_state, home.snapshots, journal, home.broker_id
+                )
+            except DataDirectoryDamaged as damage:
+                raise await asyncio.to_thread(home.explain, damage) from None
+            return _Parts(journal, home.snapshots, home.ledgers, None, survey)
+        journal = Journal(self._journal_config, files, home.journal)
+        snapshots = SnapshotStore(files, home.snapshots)
+        survey = await asyncio.to_thread(survey_state, snapshots, journal, home.broker_id)
+        store = await asyncio.to_thread(self._open_store, home, survey)
+        tier = open_tier(options.tier, self._ledger_config, home, store, post)
+        return _Parts(journal, snapshots, store, tier, survey)
+
+    def _open_store(self, home: DataDirectory, survey: Survey) -> LedgerStore:
+        """The ledgers of a directory; it is taken up as soon as nothing is left that could refuse it."""
+        settings = self._options.ledger_store
         open_files_max = min(LEDGER_FILES_MAX, raise_open_files_limit() // 2)
-        store = await asyncio.to_thread(
-            open_ledger_store, options.ledger_store, home, files, open_files_max
+        open_store = functools.partial(
+            open_ledger_store, settings, home, self._files, open_files_max
         )
-        return _Parts(
-            Journal(self._journal_config, files, home.journal),
-            SnapshotStore(files, home.snapshots),
-            store,
-            open_tier(options.tier, self._ledger_config, home, store, post),
-        )
+        if settings.kind == "local":
+            store = open_store()
+            home.check(survey, has_ledgers=bool(store.list()))
+            home.check_ledgers(survey)
+            home.take_up(survey.epoch)
+            return store
+        home.check(survey, has_ledgers=False)
+        home.take_up(survey.epoch)
+        try:
+            return open_store()
+        except (BrokerReplaced, DataDirectoryDamaged, InvalidArgument):
+            # What is not sure to have failed may have claimed the store for this epoch.
+            home.put_back()
+            raise
 
     def _watch(self, journal: ObjectJournal) -> None:
         """Hear of a broker that takes the place of this one, also while nothing is written."""

@@ -31,7 +31,7 @@ from danubius.broker.story import Stories
 from danubius.broker.subscription import Subscription
 from danubius.broker.ticks import Ticks
 from danubius.broker.tokens import EventToken
-from danubius.broker.topic import Topic
+from danubius.broker.topic import Topic, growth
 from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.dispatch.pump import Pump
 from danubius.errors import DanubiusError, TopicNotFound
@@ -48,7 +48,6 @@ from danubius.model.ids import (
     namespace_of,
     parse_topic_name,
 )
-from danubius.model.limits import FRAME_BYTES_MAX
 from danubius.model.partitions import partitioned_error
 from danubius.model.policy import Policies, effective
 from danubius.model.topic import Dispatch, Durability
@@ -81,6 +80,9 @@ log = logging.getLogger(__name__)
 
 class Broker:
     """One node: what it hosts."""
+
+    broker_id: str = ""
+    """Whose state this is, in snapshots; empty: nobody's who would mind another's."""
 
     def __init__(
         self,
@@ -203,7 +205,7 @@ class Broker:
         touched, self._touched = self._touched, {}
         grown = list(touched.items())
         if len(grown) > 1:
-            grown.sort(key=_growth)  # who brought little does not wait for who brought much
+            grown.sort(key=growth)  # who brought little does not wait for who brought much
         for topic, sole_entry in grown:
             self.messages_dropped += topic.notify(sole_entry)
 
@@ -483,12 +485,6 @@ class Broker:
         number = self._next_consumer_id
         self._next_consumer_id += 1
         return ConsumerId(number)
-
-
-def _growth(touched: tuple[Topic, Entry | None]) -> int:
-    """How much a topic grew in one commit, as far as it is known at once: several batches are much."""
-    entry = touched[1]
-    return FRAME_BYTES_MAX if entry is None else len(entry.buffer)
 
 
 def _nothing() -> None:

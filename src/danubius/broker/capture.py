@@ -63,6 +63,8 @@ class Capture:
             self._partitioned,
             self._committed,
             self._jobs,
+            self._broker.broker_id,
+            self._broker.epoch,
         )
 
 

@@ -1,8 +1,9 @@
-"""Checkpoints: ledgers synced, state saved, journal trimmed, in that order.
+"""Checkpoints: ledgers synced, journal synced, state saved, journal trimmed, in that order.
 
 A checkpoint at journal position P is complete when every batch below P is in synced ledger files and the state as of
 P is in a synced snapshot, that of a topic as of P or later. Only then may the journal below P go. A crash at any step
-leaves the previous one valid.
+leaves the previous one valid. The journal is synced up to every position that the snapshot names before that is saved:
+one that ends before them has lost something.
 """
 
 from __future__ import annotations
@@ -175,6 +176,12 @@ class Checkpointer:
                 broker.ledgers.flush(flushed)
 
         def flushed(error: DanubiusError | None) -> None:
+            if error is not None:
+                saved(error)
+            else:
+                broker.journal.sync(synced)
+
+        def synced(error: DanubiusError | None) -> None:
             if error is None and self._is_stopped:
                 error = ShuttingDown("the broker is stopping and saves no more")
             if error is not None:

@@ -21,6 +21,7 @@ from danubius.record.checksum import crc32c
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from danubius.broker.survey import Survey
     from danubius.runtime.files import Files, HeldLock
 
 FORMAT_VERSION: Final = 4
@@ -38,6 +39,9 @@ TIERED_VERSION: Final = 5
 only 4 would take them for lost."""
 _FILE_BYTES: Final = 512
 """danubius.json is padded with spaces to one sector, which a disk writes whole or not at all."""
+NOTHING: Final = "nothing"
+JOURNAL: Final = "journal"
+SNAPSHOT: Final = "journal and snapshot"
 _CHECKSUM: Final = b',"checksum":"'
 """The last field: crc32c of all bytes before it. Files of earlier versions have none."""
 
@@ -50,6 +54,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int
     store_id: str = ""
     """Under which its objects are kept; empty: it was never used with an object store."""
+    holds: str = ""
+    """What must be found beside this file; empty: it was last written by a version that did not say."""
 
 
 class _Checked(msgspec.Struct):
@@ -59,41 +65,111 @@ class _Checked(msgspec.Struct):
 
 
 class DataDirectory:
-    """A data directory that this process holds."""
+    """A data directory that this process holds: opened, looked at, then taken up, which is the first change to it."""
 
-    def __init__(self, path: Path, files: Files, lock: HeldLock, identity: Identity) -> None:
+    def __init__(
+        self, path: Path, files: Files, lock: HeldLock, identity: Identity, before: bytes | None
+    ) -> None:
         self.path = path
         self._files = files
         self._lock = lock
         self._identity = identity
+        self._before = before
+        """What the file was when this process came; None: there was none."""
         self.broker_id = identity.broker_id
+        self.known_epoch = identity.epoch
+        """That of the last start, as far as the file knows; 0: there was none."""
         self.epoch = Epoch(identity.epoch)
+        """Of this start, once the directory is taken up."""
 
     @classmethod
     def open(cls, path: Path, files: Files, new_broker_id: str) -> DataDirectory:
-        """Take the directory, creating it if needed; every call gets a higher epoch."""
+        """Hold the directory, making it if needed. Nothing in it is changed but the lock."""
         files.mkdir(path, sync=True)
         lock = files.lock(path / "lock")
         try:
-            identity = _next_identity(path, files, new_broker_id)
-            _write_identity(path / "danubius.json", files, identity)
+            identity, before = _read_identity(path, files, new_broker_id)
         except BaseException:
             lock.release()
             raise
-        return cls(path, files, lock, identity)
+        return cls(path, files, lock, identity, before)
+
+    def check(self, survey: Survey, *, has_ledgers: bool) -> None:
+        """Refuse a directory from which something is missing that was there. Raises DataDirectoryDamaged."""
+        holds = self._identity.holds
+        if survey.has_snapshot:
+            return
+        if holds == SNAPSHOT:
+            raise DataDirectoryDamaged(
+                f"{self.snapshots} has no snapshot, while {self.path} had some: it is not mounted yet, or was deleted; "
+                "put it back as it was, or restore the whole directory from a copy"
+            )
+        if survey.end:
+            return  # from the first record on: a broker that died before it saved anything
+        if holds == JOURNAL or has_ledgers or (not holds and self.known_epoch > 1):
+            raise DataDirectoryDamaged(
+                f"{self.path} was used, and has neither a journal nor a snapshot: {self.journal} and {self.snapshots} "
+                "are not mounted yet, or were deleted; put them back as they were, or restore the whole directory from "
+                "a copy. If nothing was ever stored in it, remove the directory"
+            )
+
+    def check_ledgers(self, survey: Survey) -> None:
+        """Refuse a directory whose ledgers are gone, all of them. Raises DataDirectoryDamaged."""
+        expected = sum(
+            meta.is_local and meta.data_bytes > 0
+            for state in survey.snapshot.topics
+            for meta in state.ledgers
+        )
+        if expected and not self._files.listdir(self.ledgers):
+            raise DataDirectoryDamaged(
+                f"{self.ledgers} is empty, while {expected} ledgers must be there: it is not mounted yet, or was "
+                "deleted; put it back as it was, or restore the whole directory from a copy"
+            )
+
+    def take_up(self, highest_epoch: int = 0) -> None:
+        """Everything was looked at: begin a new epoch, above all that were seen anywhere."""
+        identity = self._identity
+        self.epoch = Epoch(max(identity.epoch, highest_epoch) + 1)
+        self._write(
+            msgspec.structs.replace(
+                identity, epoch=self.epoch, format=max(identity.format, FORMAT_VERSION)
+            )
+        )
+
+    def put_back(self) -> None:
+        """This start is refused after all: leave the directory as it was."""
+        file = self.path / "danubius.json"
+        if self._before is None:
+            self._files.remove(file)
+        else:
+            self._files.write_atomic(file, self._before)
+
+    @property
+    def holds(self) -> str:
+        """What must be found in the directory beside `danubius.json`."""
+        return self._identity.holds
+
+    def mark(self, holds: str) -> None:
+        """From here on the directory has a journal, or a snapshot too: one without them has lost them."""
+        if self._identity.holds != holds:
+            self._write(msgspec.structs.replace(self._identity, holds=holds))
+
+    def _write(self, identity: Identity) -> None:
+        _write_identity(self.path / "danubius.json", self._files, identity)
+        self._identity = identity
 
     def use_tier(self, new_store_id: str) -> str:
         """Under which name its objects are kept in any object store: the same for as long as the directory exists."""
         if not self._identity.store_id:
-            self._identity = msgspec.structs.replace(self._identity, store_id=new_store_id)
-            self.raise_format()
+            version = max(self._identity.format, TIERED_VERSION)
+            identity = msgspec.structs.replace(self._identity, format=version)
+            self._write(msgspec.structs.replace(identity, store_id=new_store_id))
         return self._identity.store_id
 
     def raise_format(self) -> None:
         """From here on ledgers may lie elsewhere, which older versions must not take for lost."""
         version = max(self._identity.format, TIERED_VERSION)
-        self._identity = msgspec.structs.replace(self._identity, format=version)
-        _write_identity(self.path / "danubius.json", self._files, self._identity)
+        self._write(msgspec.structs.replace(self._identity, format=version))
 
     @property
     def journal(self) -> Path:
@@ -155,15 +231,14 @@ def _decode_identity(data: bytes, file: Path) -> Identity:
     return known
 
 
-def _next_identity(path: Path, files: Files, new_broker_id: str) -> Identity:
+def _read_identity(path: Path, files: Files, new_broker_id: str) -> tuple[Identity, bytes | None]:
     file = path / "danubius.json"
-    if not files.exists(file):
-        if any(files.exists(path / name) for name in ("journal", "ledgers", "snapshots")):
-            raise DataDirectoryDamaged(
-                f"{path} holds data but no danubius.json, which tells its format; restore that file from a backup, "
-                "or choose another --data-dir"
-            )
-        return Identity(FORMAT_VERSION, new_broker_id, 1)
-    known = _decode_identity(files.read_bytes(file), file)
-    version = max(known.format, FORMAT_VERSION)
-    return Identity(version, known.broker_id, known.epoch + 1, known.store_id)
+    if files.exists(file):
+        before = files.read_bytes(file)
+        return _decode_identity(before, file), before
+    if any(files.exists(path / name) for name in ("journal", "ledgers", "snapshots")):
+        raise DataDirectoryDamaged(
+            f"{path} holds data but no danubius.json, which tells its format; restore that file from a backup, "
+            "or choose another --data-dir"
+        )
+    return Identity(FORMAT_VERSION, new_broker_id, 0, holds=NOTHING), None

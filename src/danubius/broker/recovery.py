@@ -6,21 +6,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from danubius.broker.appliers import apply_fact
-from danubius.broker.atomic import ATOMIC_RECORD, decode_atomic
-from danubius.broker.events import EVENT_RECORD, STAGE_LOG, Event, ProducerStarted, decode_event
+from danubius.broker.events import STAGE_LOG, Event, ProducerStarted
 from danubius.broker.recovery_stages import count_staged, restore_jobs
 from danubius.broker.recovery_subscriptions import restore_subscription
 from danubius.broker.recovery_topics import restore_spaces, restore_topic
-from danubius.broker.snapshot import (
-    BrokerSnapshot,
-    TopicState,
-    decode_snapshot,
-    newest_stamp_ms,
-)
-from danubius.errors import DanubiusError, DataDirectoryDamaged, StorageFull
+from danubius.broker.snapshot import newest_stamp_ms
+from danubius.broker.survey import batches_of, facts_of, survey_state
+from danubius.errors import DanubiusError, StorageFull
 from danubius.ledger.entry import Entry
 from danubius.model.ids import Epoch, Offset, ProducerId, TopicId
 from danubius.model.limits import MIB
@@ -31,6 +24,8 @@ from danubius.record.header import EXPIRES
 
 if TYPE_CHECKING:
     from danubius.broker.broker import Broker
+    from danubius.broker.snapshot import TopicState
+    from danubius.broker.survey import Survey
     from danubius.wal.journal import JournalRecord
     from danubius.wal.ports import SnapshotPort
 
@@ -43,25 +38,25 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Rebuilds one broker; used once, before it serves anyone."""
 
-    def __init__(self, broker: Broker, snapshots: SnapshotPort) -> None:
+    def __init__(
+        self, broker: Broker, snapshots: SnapshotPort, survey: Survey | None = None
+    ) -> None:
         self._broker = broker
         self._snapshots = snapshots
+        self._survey = survey
         self._producers: dict[tuple[int, int], Producer] = {}
         """By topic and producer id."""
         self._known_to: dict[int, int] = {}
         """By topic: which records the snapshot has of it, though they lie behind the snapshot's position."""
         self._is_full = False
         """Whether the disk had no room for ledgers."""
-        self.records = 0
-        self.bytes = 0
 
     async def run(self) -> int:
         """Recover everything that was committed; returns the position of the snapshot it began from."""
-        stored = self._snapshots.load_latest()
-        position, snapshot = 0, BrokerSnapshot(1, [])
-        if stored is not None:
-            position, snapshot = stored[0], _decode(stored[1])
         broker = self._broker
+        survey = self._survey or survey_state(self._snapshots, broker.journal)
+        snapshot = survey.snapshot
+        self._snapshots.set_aside()
         broker.ledgers.position = lambda: broker.committed_position
         broker.ledgers.recover_files({t.topic_id: t.ledgers for t in snapshot.topics})
         broker.ledgers.start()
@@ -71,18 +66,18 @@ class Recovery:
         for state in snapshot.topics:
             self._restore(state)
         broker.ages.begin(newest_stamp_ms(snapshot))
-        await self._replay(position)
+        await self._replay(survey)
         broker.recovered_position = broker.committed_position
         log.info(
             "recovered",
             extra={
                 "topics": len(broker.topics),
-                "journal_records": self.records,
-                "journal_bytes": self.bytes,
+                "journal_records": survey.journal_records,
+                "journal_bytes": survey.journal_bytes,
                 "epoch": broker.epoch,
             },
         )
-        return position
+        return survey.position
 
     def _restore(self, state: TopicState) -> None:
         topic = restore_topic(self._broker, state)
@@ -100,20 +95,18 @@ class Recovery:
         for subscription in state.subscriptions:
             restore_subscription(self._broker, topic, subscription)
 
-    async def _replay(self, position: int) -> None:
+    async def _replay(self, survey: Survey) -> None:
         broker = self._broker
-        broker.committed_position = position
+        broker.committed_position = survey.position
         since_yield = 0
-        oldest = self._snapshots.oldest_position()
-        for record in broker.journal.recover(position, keep_from=oldest):
+        for record in survey.records():
             self._apply(record)
             broker.committed_position = record.end_position
-            self.records += 1
-            self.bytes += len(record.body)
             since_yield += len(record.body)
             if since_yield >= YIELD_BYTES:
                 since_yield = 0
                 await self._let_flusher_catch_up()
+        broker.journal.secure()
 
     async def _let_flusher_catch_up(self) -> None:
         """Keep what is not in ledgers within its bound; on a full disk the bound is the journal's, which holds it all.
@@ -141,31 +134,10 @@ class Recovery:
     def _apply(self, record: JournalRecord) -> None:
         if record.kind == BATCH_RECORD:
             self._apply_batch(record, record.topic_id, record.body, is_sequenced=True)
-        elif record.kind == EVENT_RECORD:
-            try:
-                event = decode_event(record.body)
-            except msgspec.MsgspecError as error:
-                raise DataDirectoryDamaged(
-                    f"the journal record at {record.position} is an event this version cannot read: {error}"
-                ) from error
-            self._apply_event(record, event)
-        elif record.kind == ATOMIC_RECORD:
-            self._apply_atomic(record)
-        else:
-            raise DataDirectoryDamaged(
-                f"the journal record at {record.position} has the unknown kind {record.kind}"
-            )
-
-    def _apply_atomic(self, record: JournalRecord) -> None:
-        try:
-            batches, facts = decode_atomic(record.body)
-        except ValueError as error:  # of which those of msgspec are some
-            raise DataDirectoryDamaged(
-                f"the journal record at {record.position} is an atomic one this version cannot read: {error}"
-            ) from error
-        for topic_id, batch in batches:
+            return
+        for topic_id, batch in batches_of(record):
             self._apply_batch(record, topic_id, batch, is_sequenced=False)
-        for fact in facts:
+        for fact in facts_of(record):
             self._apply_event(record, fact)
 
     def _apply_batch(
@@ -177,11 +149,7 @@ class Recovery:
             return
         header = read_header(batch)
         sequencer = topic.pipeline.sequencer
-        if header.base_offset != sequencer.next_offset:
-            raise DataDirectoryDamaged(
-                f"the journal holds offset {header.base_offset} of {topic.name} where "
-                f"{sequencer.next_offset} must come next"
-            )
+        assert header.base_offset == sequencer.next_offset, "the survey has looked at it"
         producer = self._producers.get((topic.id, header.producer_id)) if is_sequenced else None
         if producer is not None and producer.epoch != header.producer_epoch:
             producer = None
@@ -213,12 +181,3 @@ class Recovery:
             producer = topic.pipeline.sequencer.producer_or_none(started.name)
             assert producer is not None
             self._producers[topic.id, producer.id] = producer
-
-
-def _decode(data: bytes) -> BrokerSnapshot:
-    try:
-        return decode_snapshot(data)
-    except msgspec.MsgspecError as error:
-        raise DataDirectoryDamaged(
-            f"the snapshot cannot be read by this version: {error}"
-        ) from error

@@ -110,6 +110,10 @@ class BrokerSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     committed: list[tuple[int, int]] = []
     """Ranges of the transactions that were committed."""
     jobs: list[JobState] = []
+    broker_id: str = ""
+    """Whose state it is."""
+    epoch: int = 0
+    """Who saved it: from then on the journal is synced up to the snapshot, and every topic's state, before that."""
 
 
 class CapturedSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -124,6 +128,8 @@ class CapturedSnapshot(msgspec.Struct, frozen=True, gc=False, array_like=True):
     partitioned: list[PartitionedState]
     committed: list[tuple[int, int]]
     jobs: list[JobState]
+    broker_id: str
+    epoch: int
 
 
 _decoder: Final = msgspec.msgpack.Decoder(BrokerSnapshot)

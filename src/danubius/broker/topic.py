@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from danubius.errors import DanubiusError, LimitReached, OffsetOutOfRange, TopicDeleted
 from danubius.ledger.managed import ManagedLedger
+from danubius.model.limits import FRAME_BYTES_MAX
 from danubius.model.policy import Effective
 from danubius.model.subscription import AtEarliest, AtLatest, AtOffset, AtTime, Position
 from danubius.model.topic import Dispatch, TopicSpec, incarnation_of
@@ -237,3 +238,9 @@ class Topic:
         for subscription in list(self.subscriptions.values()):
             subscription.end(error)
         self.wake_waiters()
+
+
+def growth(touched: tuple[Topic, Entry | None]) -> int:
+    """How much a topic grew in one commit, as far as it is known at once: several batches are much."""
+    entry = touched[1]
+    return FRAME_BYTES_MAX if entry is None else len(entry.buffer)

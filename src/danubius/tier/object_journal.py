@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from danubius.tier.journal_objects import JournalObjects
     from danubius.tier.journal_putter import Report
     from danubius.tier.object_snapshots import ObjectSnapshots
-    from danubius.wal.journal import JournalRecord, OnCommitted, OnFailed, Post
+    from danubius.wal.journal import JournalRecord, OnCommitted, OnFailed, OnSynced, Post
 
     CallLater = Callable[[float, Callable[[], None]], object]
 
@@ -129,8 +129,13 @@ class ObjectJournal:
 
     # ------------------------------------------------------------ life
 
-    def recover(
-        self, from_position: int, *, keep_from: int | None = None
+    def recover(self, from_position: int) -> Iterator[JournalRecord]:
+        """`inspect`, and then `secure`."""
+        yield from self.inspect(from_position)
+        self.secure()
+
+    def inspect(
+        self, from_position: int, *, keep_from: int | None = None, reach: int | None = None
     ) -> Iterator[JournalRecord]:
         """Every record from a position on, in order. Go through all of it. Raises DataDirectoryDamaged."""
         del keep_from  # the journal itself knows what snapshots need
@@ -140,15 +145,19 @@ class ObjectJournal:
                 f"the journal starts at position {valid[0].base}, but is needed from {from_position} on: "
                 "objects are missing; restore them from a copy"
             )
-        if self._found.end < from_position:
+        needed_to = from_position if reach is None else max(reach, from_position)
+        if self._found.end < needed_to:
             raise DataDirectoryDamaged(
-                f"the journal ends at position {self._found.end}, but a snapshot expects it at {from_position}: "
+                f"the journal ends at position {self._found.end}, but a snapshot expects it at {needed_to}: "
                 "objects are missing; restore them from a copy"
             )
         needed = [header for header in valid if header.end > from_position]
         for record in self._objects.read_all(needed):
             if record.position >= from_position:
                 yield record
+
+    def secure(self) -> None:
+        """What objects hold is durable."""
         self._has_recovered = True
 
     def start(
@@ -274,6 +283,10 @@ class ObjectJournal:
 
     def release(self) -> None:
         """See `hold`."""
+
+    def sync(self, on_done: OnSynced) -> None:
+        """What is committed is durable here."""
+        on_done(None)
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more; announced, and then deleted."""

@@ -79,6 +79,9 @@ class ObjectSnapshots:
             )
         return None
 
+    def set_aside(self) -> None:
+        """Those that hold are named by the journal: `load_latest` has left the others out of `kept`."""
+
     def oldest_position(self) -> int:
         """From here on the journal is needed by one snapshot or another."""
         return min((ref.position for ref in self.kept), default=0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -19,8 +20,6 @@ from danubius.model.limits import KIB
 from danubius.wal.writer import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from danubius.runtime.clock import Clock
     from danubius.wal.writer import Aside, JournalWriter
 
@@ -70,6 +69,12 @@ class Trim(msgspec.Struct, gc=False):
     position: int
 
 
+class Sync(msgspec.Struct, gc=False):
+    """Make what is committed durable, and say so."""
+
+    on_done: Callable[[DanubiusError | None], None]
+
+
 class Close(msgspec.Struct, gc=False):
     """Sync what is written and give the files back."""
 
@@ -89,6 +94,17 @@ class Failed(msgspec.Struct, gc=False):
     error: DanubiusError
 
 
+class Synced(msgspec.Struct, gc=False):
+    """What became of a `Sync`."""
+
+    on_done: Callable[[DanubiusError | None], None]
+    error: DanubiusError | None
+
+
+Item: TypeAlias = Turn | Trim | Sync | Close
+Report: TypeAlias = Committed | Failed | Synced
+
+
 class Committer:
     """See the module."""
 
@@ -105,7 +121,7 @@ class Committer:
         self._counters = counters
         self._sync_interval_ns = sync_interval_ns
         self.notify = notify
-        self.reports: deque[Committed | Failed] = deque()
+        self.reports: deque[Report] = deque()
         """Filled here, emptied by the loop."""
         self.size_bytes = writer.size_bytes
         self._failed_generation = 0
@@ -123,10 +139,12 @@ class Committer:
         self._sync_due_ns: int | None = None
         self.is_awaited = False
         """The loop waits for the next report, and will look for it unasked."""
+        self._marked = writer.durable
+        self._mark_due_ns = 0
         self.aside: Aside = contextlib.nullcontext
         """How to let small writes in while the disk syncs."""
 
-    def is_quick(self, turn: Turn | Trim | Close) -> bool:
+    def is_quick(self, turn: Item) -> bool:
         """Whether a group takes less time than handing it to the thread and back, and nothing in it is synced.
 
         Asked while nobody writes. It is so for a small write without a change of files.
@@ -134,7 +152,7 @@ class Committer:
         assert isinstance(turn, Turn)
         return not turn.syncs and self._is_small(turn) and not self._hangs()
 
-    def is_soon(self, turn: Turn | Trim | Close) -> bool:
+    def is_soon(self, turn: Item) -> bool:
         """Whether it is worth while to wait for a group that is synced: a lone record or two on a quick disk.
 
         Asked while nobody writes. Many at once are better off with a thread that syncs while the loop goes on.
@@ -152,8 +170,9 @@ class Committer:
         started_ns = self._sync_started_ns
         return started_ns is not None and (self._clock.monotonic_ns() - started_ns > LONG_SYNC_NS)
 
-    def handle(self, items: list[Turn | Trim | Close], now_ns: int) -> int | None:
+    def handle(self, items: list[Item], now_ns: int) -> int | None:
         entries = self._held  # the same list: a crash finds in it who waits
+        syncs: list[Sync] = []
         for item in items:
             if isinstance(item, Turn):
                 if item.is_quick:
@@ -162,20 +181,26 @@ class Committer:
             elif isinstance(item, Trim):
                 self._writer.trim(item.position)
                 self._paused_until_ns = 0  # there may be room now
+            elif isinstance(item, Sync):
+                syncs.append(item)
             else:
                 self._commit_all(entries)
-                self._sync_late()
+                self._answer_syncs(syncs, self._sync_late())
+                self._mark(self._mark_due_ns)
                 self._writer.close()
                 return None
         if not self._is_paused():
             self._commit_all(entries)
             self._held = []
             self._writer.prepare()
+        if syncs:
+            self._answer_syncs(syncs, self._sync_late())
         self._keep_interval(now_ns)
         self.size_bytes = self._writer.size_bytes
-        if self._held and (self._sync_due_ns is None or self._paused_until_ns < self._sync_due_ns):
+        due_ns = self._mark(now_ns)
+        if self._held and (due_ns is None or self._paused_until_ns < due_ns):
             return self._paused_until_ns
-        return self._sync_due_ns
+        return due_ns
 
     def _handle_quick(self, turn: Turn, now_ns: int) -> int | None:
         entries, size = turn.entries, turn.size
@@ -192,15 +217,29 @@ class Committer:
             self._sync_due_ns = None
         elif self._sync_due_ns is None:
             self._sync_due_ns = now_ns + self._sync_interval_ns
-        return self._sync_due_ns
+        return self._mark(now_ns)
 
-    def bury(self, items: list[Turn | Trim | Close], crash: BaseException) -> None:
+    def _mark(self, now_ns: int) -> int | None:
+        """Tell how far the journal is synced, once in an interval; the time of the next thing that is due."""
+        durable, due_ns = self._writer.durable, self._sync_due_ns
+        if durable == self._marked:
+            return due_ns
+        if now_ns < self._mark_due_ns:
+            return self._mark_due_ns if due_ns is None else min(due_ns, self._mark_due_ns)
+        self._marked = durable
+        self._mark_due_ns = now_ns + self._sync_interval_ns
+        self._writer.mark()
+        return due_ns
+
+    def bury(self, items: list[Item], crash: BaseException) -> None:
         """A bug ended the thread: nothing more is written, and everyone who waits hears of it."""
         error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
         entries = list(self._held)
         for item in items:
             if isinstance(item, Turn):
                 entries += item.entries
+            elif isinstance(item, Sync):
+                self._report(Synced(item.on_done, error))
         if entries:
             self._report(Failed(max(entry.generation for entry in entries), error))
 
@@ -263,7 +302,7 @@ class Committer:
     def _is_paused(self) -> bool:
         return self._paused_until_ns > 0 and self._clock.monotonic_ns() < self._paused_until_ns
 
-    def _report(self, report: Committed | Failed) -> None:
+    def _report(self, report: Report) -> None:
         self.reports.append(report)
         # More than one: the loop has been told of the first and takes all it finds.
         if len(self.reports) == 1 and not self._is_quiet and not self.is_awaited:
@@ -276,7 +315,8 @@ class Committer:
         elif self._sync_due_ns is None:
             self._sync_due_ns = now_ns + self._sync_interval_ns
         elif now_ns >= self._sync_due_ns:
-            is_synced = self._sync_late() and self._writer.durable == self._writer.end
+            failure = self._sync_late()
+            is_synced = failure is None and self._writer.durable == self._writer.end
             self._sync_due_ns = None if is_synced else now_ns + self._sync_interval_ns
 
     def _write_synced(self, group: list[Entry], size: int) -> bool:
@@ -297,18 +337,22 @@ class Committer:
         self._counters.sync_ns += took_ns
         self._sync_ns += (took_ns - self._sync_ns) // _SYNC_WEIGHT
 
-    def _sync_late(self) -> bool:
-        """Nobody waits for this one, so it must not keep anyone waiting: small writes go on meanwhile."""
+    def _sync_late(self) -> DanubiusError | None:
+        """No publisher waits for this one, so it must not keep any waiting: small writes go on meanwhile."""
         self._sync_started_ns = self._clock.monotonic_ns()
         try:
             self._sync(self.aside)
         except DanubiusError as error:
             self._counters.failures += 1
             log.warning("the journal could not sync", extra={"error": error.message})
-            return False
+            return error
         finally:
             self._sync_started_ns = None
-        return True
+        return None
+
+    def _answer_syncs(self, syncs: list[Sync], error: DanubiusError | None) -> None:
+        for sync in syncs:
+            self._report(Synced(sync.on_done, error))
 
 
 def _count_before_sync(group: list[Entry]) -> int:

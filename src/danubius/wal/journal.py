@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from danubius.errors import InvariantViolation
+from danubius.errors import InvariantViolation, ShuttingDown
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.threads import Worker
 from danubius.wal.committer import (
@@ -28,6 +28,8 @@ from danubius.wal.committer import (
     Committed,
     Committer,
     JournalCounters,
+    Sync,
+    Synced,
     Trim,
     Turn,
 )
@@ -43,12 +45,13 @@ if TYPE_CHECKING:
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
     from danubius.runtime.threads import Spawn, WorkerPort
-    from danubius.wal.committer import Failed
+    from danubius.wal.committer import Failed, Item
     from danubius.wal.config import JournalConfig
 
     Post = Callable[[Callable[[], None]], object]
     OnCommitted = Callable[[list[object], int], None]
     OnFailed = Callable[[list[object], DanubiusError], None]
+    OnSynced = Callable[[DanubiusError | None], None]
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -96,7 +99,7 @@ class Journal:
         self._generation = 1
         self._end_position = 0
         self._committer: Committer | None = None
-        self._worker: WorkerPort[Turn | Trim | Close] | None = None
+        self._worker: WorkerPort[Item] | None = None
         self._on_committed: OnCommitted = _ignore
         self._on_failed: OnFailed = _ignore
 
@@ -111,12 +114,26 @@ class Journal:
         Raises DataDirectoryDamaged where something that had been synced is missing or bad, and
         DataDirectoryTooNew for a format of the future.
         """
-        for content, found in self._segments.recover(from_position, keep_from):
+        yield from self.inspect(from_position, keep_from=keep_from)
+        self.secure()
+
+    def inspect(
+        self, from_position: int, *, keep_from: int | None = None, reach: int | None = None
+    ) -> Iterator[JournalRecord]:
+        """The same, without a change to the disk. May be gone through again; `secure` follows the last time.
+
+        `reach`: the journal had been synced up to here, by the word of a snapshot.
+        """
+        for content, found in self._segments.inspect(from_position, keep_from, reach):
             for record, body_at in found.records:
                 body = bytearray(content[body_at : body_at + record.body_bytes])
                 yield JournalRecord(
                     record.position, record.end, record.kind, record.topic_id, memoryview(body)
                 )
+
+    def secure(self) -> None:
+        """Everything was found sound: make it durable, and build on it."""
+        self._segments.secure()
         self._end_position = self._segments.recovered_end
         self._is_recovered = True
 
@@ -268,15 +285,22 @@ class Journal:
         else:
             worker.put(turn)
 
-    def _put_and_wait(
-        self, worker: WorkerPort[Turn | Trim | Close], committer: Committer, turn: Turn
-    ) -> bool:
+    def _put_and_wait(self, worker: WorkerPort[Item], committer: Committer, turn: Turn) -> bool:
         committer.is_awaited = True
         try:
             return worker.put_and_wait(turn, committer.is_soon, SYNC_WAIT_NS_MAX / 1e9)
         finally:
             # Before we look: a report that comes behind the look is announced again.
             committer.is_awaited = False
+
+    def sync(self, on_done: OnSynced) -> None:
+        """Make everything that was committed so far durable, whatever it asked for; then `on_done` runs on the loop."""
+        if self._worker is None:
+            self._check_closed()
+            on_done(ShuttingDown("the journal is closed"))
+        else:
+            self.end_turn()
+            self._worker.put(Sync(on_done))
 
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
@@ -305,6 +329,8 @@ class Journal:
                 report = reports.popleft()
                 if isinstance(report, Committed):
                     self._deliver_committed(report)
+                elif isinstance(report, Synced):
+                    report.on_done(report.error)
                 else:
                     self._deliver_failed(report)
         finally:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from danubius.wal.committer import JournalCounters
     from danubius.wal.core.format import Buffer
-    from danubius.wal.journal import JournalRecord, OnCommitted, OnFailed, Post
+    from danubius.wal.journal import JournalRecord, OnCommitted, OnFailed, OnSynced, Post
     from danubius.wal.snapshot import Snapshot
 
 
 class JournalPort(Protocol):
-    """Life: recover() to its end, start(), append()…, close(). `wal.journal` says what is promised."""
+    """Life: inspect() to its end, secure(), start(), append()…, close(). `wal.journal` says what is promised."""
 
     counters: JournalCounters
 
@@ -45,9 +45,15 @@ class JournalPort(Protocol):
     @property
     def is_nearly_full(self) -> bool: ...
 
-    def recover(
-        self, from_position: int, *, keep_from: int | None = None
-    ) -> Iterator[JournalRecord]: ...
+    def inspect(
+        self, from_position: int, *, keep_from: int | None = None, reach: int | None = None
+    ) -> Iterator[JournalRecord]:
+        """Every record from a position on, in order, without a change to anything; may be gone through again."""
+        ...
+
+    def secure(self) -> None:
+        """What `inspect` found is sound, and is built on from here on."""
+        ...
 
     def start(
         self,
@@ -74,6 +80,10 @@ class JournalPort(Protocol):
 
     def release(self) -> None: ...
 
+    def sync(self, on_done: OnSynced) -> None:
+        """Make everything that was committed so far durable; then `on_done` runs on the loop."""
+        ...
+
     def trim(self, position: int) -> None:
         """Nothing below `position` is needed any more (a durable snapshot covers it)."""
         ...
@@ -90,6 +100,12 @@ class SnapshotPort(Protocol):
         """Make a snapshot durable; the answer is the position to which the journal may be trimmed."""
         ...
 
-    def load_latest(self) -> Snapshot | None: ...
+    def load_latest(self) -> Snapshot | None:
+        """The newest whole one; changes nothing."""
+        ...
+
+    def set_aside(self) -> None:
+        """Those that `load_latest` found damaged do not count any more: the broker goes on from an older one."""
+        ...
 
     def oldest_position(self) -> int: ...

@@ -20,8 +20,18 @@ from danubius.wal.core.format import (
     FILE_HEADER_BYTES,
     SEQUENCE_MAX,
     FileHeader,
+    pack_mark,
+    parse_mark,
 )
-from danubius.wal.core.recovery import Span, durable_claim, identify, plan_spans, scan, stray_claim
+from danubius.wal.core.recovery import (
+    Span,
+    durable_claim,
+    identify,
+    plan_spans,
+    reaches,
+    scan,
+    stray_claim,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +41,8 @@ if TYPE_CHECKING:
     from danubius.wal.config import JournalConfig
     from danubius.wal.core.recovery import Scan
 
+MARK_NAME: Final = "end"
+"""How far the journal was synced, told again and again: what ends before that has lost its newest file."""
 _NAME: Final = re.compile(r"(\d{10})\.journal\Z")
 
 
@@ -75,18 +87,28 @@ class Segments:
         self._open_count = 0
         self._next_sequence = 1
         self.recovered_end = 0
+        self._tail: Live | None = None
+        """Of the last file that was found: what is to be written again, from the last promise on."""
+        self._mark: File | None = None
 
     # ------------------------------------------------------------ recovery
 
     def recover(
         self, from_position: int, keep_from: int | None = None
     ) -> Iterator[tuple[memoryview, Scan]]:
-        """Read every file that matters, in order, as (content, scan); then `end` is known.
+        """`inspect`, and then `secure`."""
+        yield from self.inspect(from_position, keep_from)
+        self.secure()
 
-        Files with anything from `keep_from` on are kept as they are: an older snapshot needs them.
+    def inspect(
+        self, from_position: int, keep_from: int | None = None, reach: int | None = None
+    ) -> Iterator[tuple[memoryview, Scan]]:
+        """Read every file that matters, in order, as (content, scan); then `recovered_end` is known. Changes nothing.
+
+        Files with anything from `keep_from` on are kept as they are: an older snapshot needs them. `reach`: the journal
+        had been synced up to here; None: nobody knows, and it may end before `from_position`.
         Raises DataDirectoryDamaged if anything that was synced is missing or bad.
         """
-        self._files.mkdir(self._directory, sync=True)
         sequences = self._list()
         if not sequences and from_position:
             raise DataDirectoryDamaged(
@@ -102,17 +124,34 @@ class Segments:
         self._idle = sorted(set(sequences) - {span.header.sequence for span in kept})
         self._check_first(spans, from_position)
         self.recovered_end = from_position
+        self._tail = None
+        is_reached = reach is None or not from_position
         for span in spans:
             content = self._read(span.header.sequence)
+            if not is_reached:
+                is_reached = from_position == span.header.base or reaches(
+                    content, span.header, from_position
+                )
+                self._check_reached(is_reached, from_position, span.header.sequence)
             start = max(span.header.base, from_position)
             found = scan(content, span.header, start, None if span.end < 0 else span.end)
             self._check_end(span, content, found)
             self._live.append(Live(span.header.sequence, span.header.base, found.end))
             self.recovered_end = found.end
-            yield content, found
             if span.end < 0:
-                self._write_again(span.header, content, max(start, found.durable))
+                self._tail = Live(span.header.sequence, max(start, found.durable), found.end)
+            yield content, found
         self._check_strays()
+        self._check_reached(is_reached, from_position, None)
+        if reach is not None:
+            self._check_reached(self.recovered_end >= reach, reach, None)
+        self._check_mark()
+
+    def secure(self) -> None:
+        """Make what `inspect` found durable before anything builds on it."""
+        self._files.mkdir(self._directory, sync=True)
+        if self._tail is not None:
+            self._write_again(self._tail)
         self._files.sync_dir(self._directory)
 
     def _identify(self, sequence: int) -> FileHeader | None:
@@ -150,18 +189,50 @@ class Segments:
                         f"been synced up to position {claim}: restore the file from a copy"
                     )
 
-    def _write_again(self, header: FileHeader, content: memoryview, durable: int) -> None:
-        """Make the end of the last file durable before anything builds on it.
+    def _check_reached(self, is_reached: bool, position: int, sequence: int | None) -> None:
+        if not is_reached:
+            where = self._directory if sequence is None else self._path(sequence)
+            raise DataDirectoryDamaged(
+                f"{where}: the journal ends before position {position}, while a snapshot says that it had been synced "
+                "up to there: its newest file is missing, cut short or overwritten; restore it from a copy"
+            )
+
+    def _check_mark(self) -> None:
+        path = self._directory / MARK_NAME
+        marked = parse_mark(self._files.read_bytes(path)) if self._files.exists(path) else 0
+        if marked > self.recovered_end:
+            raise DataDirectoryDamaged(
+                f"the journal in {self._directory} ends at position {self.recovered_end}, while it had been synced up "
+                f"to {marked}: {marked - self.recovered_end} bytes are missing, and with them messages that were "
+                "acknowledged; its newest file is missing, cut short or overwritten: restore it from a copy. Only if "
+                f"this directory is itself a copy, made while the broker ran, remove {path} and start again"
+            )
+
+    def mark(self, position: int) -> None:
+        """Everything below is synced, which is true before it is told. An older one is true too: so none is synced."""
+        with contextlib.suppress(DanubiusError):
+            if self._mark is None:
+                self._mark = self._files.open(self._directory / MARK_NAME, create=True)
+            self._mark.pwritev([pack_mark(position)], 0)
+
+    def close(self) -> None:
+        if self._mark is not None:
+            with contextlib.suppress(DanubiusError):
+                self._mark.close()
+            self._mark = None
+
+    def _write_again(self, tail: Live) -> None:
+        """The end of the last file once more, from the last promise on.
 
         A killed broker's records may be in the page cache only, and after a failed sync the cache
         calls them clean: so they are written once more, and then synced.
         """
-        first = FILE_HEADER_BYTES + durable - header.base
-        end = FILE_HEADER_BYTES + self.recovered_end - header.base
-        file = self._files.open(self._path(header.sequence))
+        header = next(live for live in self._live if live.sequence == tail.sequence)
+        first = FILE_HEADER_BYTES + tail.base - header.base
+        file = self._files.open(self._path(tail.sequence))
         try:
-            file.pwritev([content[:FILE_HEADER_BYTES]], 0)
-            file.pwritev([content[first:end]], first)
+            file.pwritev([file.pread(FILE_HEADER_BYTES, 0)], 0)
+            file.pwritev([file.pread(tail.end - tail.base, first)], first)
             file.datasync()
         finally:
             file.close()
@@ -200,9 +271,11 @@ class Segments:
             segment.file.close()
 
     def trim(self, position: int) -> None:
-        """Files that end at or below `position` are free."""
-        self._idle.extend(live.sequence for live in self._live if live.end <= position)
-        self._live = [live for live in self._live if live.end > position]
+        """Files that end at or below `position` are free; but one must stay that comes up to the newest snapshot."""
+        last = None if self._open_count or not self._live else self._live[-1]
+        free = [live for live in self._live if live.end <= position and live is not last]
+        self._idle.extend(live.sequence for live in free)
+        self._live = [live for live in self._live if live not in free]
         with contextlib.suppress(DanubiusError):
             while self._idle and self._has_excess():
                 self._files.remove(self._path(self._idle[0]))

@@ -46,6 +46,8 @@ class SnapshotStore:
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
         self._directory = directory
+        self._damaged: list[int] = []
+        """Newer than the one that was loaded."""
 
     def save(self, position: int, data: bytes, *, is_sole: bool = False) -> int:
         """Make a snapshot durable; the answer is the position to which the journal may be trimmed.
@@ -67,24 +69,32 @@ class SnapshotStore:
         return positions[-kept] if len(positions) >= kept else 0
 
     def load_latest(self) -> Snapshot | None:
-        """The newest whole snapshot; None if there has never been one.
+        """The newest whole snapshot; None if there has never been one. Changes nothing.
 
-        A damaged one is set aside (renamed to .damaged) if an older one can take its place;
-        otherwise DataDirectoryDamaged.
+        A damaged one is passed over if an older one can take its place; otherwise DataDirectoryDamaged.
         """
-        damaged: list[int] = []
+        self._damaged = []
         for position in reversed(self._positions()):
             snapshot = self._load(position)
             if snapshot is not None:
-                self._set_aside(damaged)
                 return snapshot
-            damaged.append(position)
-        if damaged:
+            self._damaged.append(position)
+        if self._damaged:
             raise DataDirectoryDamaged(
                 f"no snapshot in {self._directory} passes its checksum: restore the directory "
                 "from a copy"
             )
         return None
+
+    def set_aside(self) -> None:
+        """Rename those that were passed over to .damaged: they do not count any more."""
+        for position in self._damaged:
+            path = self._path(position)
+            log.error("a snapshot is damaged, using the one before", extra={"path": str(path)})
+            self._files.rename(path, path.with_name(path.name + ".damaged"))
+        if self._damaged:
+            self._files.sync_dir(self._directory)
+        self._damaged = []
 
     def oldest_position(self) -> int:
         """From here on the journal is needed by one snapshot or another."""
@@ -106,14 +116,6 @@ class SnapshotStore:
         if stored_position != position or size != len(content) - _HEADER_BYTES:
             return None
         return Snapshot(position, content[_HEADER_BYTES:])
-
-    def _set_aside(self, damaged: list[int]) -> None:
-        for position in damaged:
-            path = self._path(position)
-            log.error("a snapshot is damaged, using the one before", extra={"path": str(path)})
-            self._files.rename(path, path.with_name(path.name + ".damaged"))
-        if damaged:
-            self._files.sync_dir(self._directory)
 
     def _positions(self) -> list[int]:
         names = map(_NAME.match, self._files.listdir(self._directory))

@@ -192,8 +192,13 @@ class JournalWriter:
         if self._room() < self._config.file_bytes // 2:
             self._segments.prepare()
 
+    def mark(self) -> None:
+        """Tell the next start how far the journal is durable."""
+        self._segments.mark(self.durable)
+
     def close(self) -> None:
         """Give the files back; sync first."""
+        self._segments.close()
         for segment in (self._segment, self._left):
             if segment is not None:
                 with contextlib.suppress(DanubiusError):

@@ -67,6 +67,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> LedgerStoreSett
 def start(path: Path, settings: LedgerStoreSettings) -> list[LedgerRef]:
     """A broker's life: what it finds in its store, and one ledger more."""
     directory = DataDirectory.open(path, FILES, "broker-1")
+    directory.take_up()
     try:
         store = open_ledger_store(settings, directory, FILES, 8)
         found = store.list()

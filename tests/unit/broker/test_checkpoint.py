@@ -137,9 +137,10 @@ async def test_a_save_that_ends_behind_the_stop_leaves_the_closed_journal_alone(
     assert await bench.append() is True
     answers: list[DanubiusError | None] = []
     bench.checkpointer.run(answers.append)
-    bench.threads.turn()
-    while bench.posted:
-        bench.posted.popleft()()
+    for _ in ("ledgers", "journal"):  # each is synced before the state is saved
+        bench.threads.turn()
+        while bench.posted:
+            bench.posted.popleft()()
     bench.checkpointer.stop()
     bench.journal.close()
     await bench.settle()

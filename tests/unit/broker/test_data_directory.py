@@ -22,9 +22,19 @@ PATH = Path("/data")
 FILE = PATH / "danubius.json"
 
 
+def taken(files: SimFiles, highest_epoch: int = 0) -> DataDirectory:
+    directory = DataDirectory.open(PATH, files, "broker-1")
+    try:
+        directory.take_up(highest_epoch)
+    except BaseException:
+        directory.release()
+        raise
+    return directory
+
+
 def start(files: SimFiles) -> int:
     """Take the directory, let it go, and return the epoch."""
-    directory = DataDirectory.open(PATH, files, "broker-1")
+    directory = taken(files)
     directory.release()
     assert directory.broker_id == "broker-1"
     return directory.epoch
@@ -40,7 +50,33 @@ def stored(files: SimFiles) -> dict[str, object]:
     """What the file says, beside its checksum."""
     fields = json.loads(files.read_bytes(FILE))
     assert len(fields.pop("checksum")) == 8
+    assert fields.pop("holds", "") in {"", "nothing"}
     return fields
+
+
+def test_an_epoch_is_above_the_highest_that_was_seen_anywhere() -> None:
+    files = SimFiles()
+    start(files)
+    older = files.read_bytes(FILE)
+    assert [start(files) for _ in range(3)] == [2, 3, 4]
+    files.write_atomic(FILE, older)
+    directory = taken(files, highest_epoch=4)
+    assert directory.epoch == 5
+    directory.release()
+    assert start(files) == 6
+
+
+def test_whoever_looks_at_a_directory_changes_nothing() -> None:
+    files = SimFiles()
+    start(files)
+    before = files.read_bytes(FILE)
+    DataDirectory.open(PATH, files, "broker-1").release()
+    assert files.read_bytes(FILE) == before
+    directory = taken(files)
+    assert files.read_bytes(FILE) != before
+    directory.put_back()
+    directory.release()
+    assert files.read_bytes(FILE) == before
 
 
 def test_a_changed_epoch_fails_the_checksum() -> None:
@@ -143,13 +179,13 @@ def test_a_damaged_file_is_told() -> None:
 def test_use_with_an_object_store_keeps_one_store_id_and_raises_the_format() -> None:
     files = SimFiles()
     start(files)
-    directory = DataDirectory.open(PATH, files, "broker-1")
+    directory = taken(files)
     assert directory.use_tier("first") == "first"
     assert directory.use_tier("second") == "first"
     directory.release()
     files.crash(1)
     assert start(files) == 3
-    directory = DataDirectory.open(PATH, files, "broker-1")
+    directory = taken(files)
     assert directory.use_tier("third") == "first"
     directory.release()
     assert stored(files) == {

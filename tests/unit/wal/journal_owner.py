@@ -95,3 +95,8 @@ def last_file(files: SimFiles) -> Path:
     """The file with the highest number that has been written to."""
     names = [n for n in files.listdir(DIRECTORY) if files.read_bytes(DIRECTORY / n)[:4] == b"DNJF"]
     return DIRECTORY / names[-1]
+
+
+def journal_files(files: SimFiles) -> list[str]:
+    """Names of files that hold records or wait to: all but the mark."""
+    return [name for name in files.listdir(DIRECTORY) if name.endswith(".journal")]

@@ -12,7 +12,7 @@ from danubius.wal.committer import Turn
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
 from danubius.wal.journal import Journal
-from unit.wal.journal_owner import CONFIG, DIRECTORY, Owner, last_file, reopen
+from unit.wal.journal_owner import CONFIG, DIRECTORY, Owner, journal_files, last_file, reopen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +173,7 @@ def test_trimmed_files_are_used_again_and_what_they_held_is_forgotten() -> None:
         owner.commit(f"r{number}", size=5000)
         owner.journal.trim(owner.journal.end_position)
     owner.turn()
-    assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+    assert len(journal_files(owner.files)) <= CONFIG.files_max
     assert owner.files.counts["rename"] > 10
     position = owner.journal.end_position
     owner.commit("last")
@@ -232,7 +232,7 @@ def test_at_its_bound_the_journal_is_full_until_it_is_trimmed() -> None:
         owner.turn()
     assert isinstance(owner.failed[0][1], StorageFull)
     assert "bound of 4 files" in owner.failed[0][1].message
-    assert len(owner.files.listdir(DIRECTORY)) == 4
+    assert len(journal_files(owner.files)) == 4
     owner.journal.trim(owner.journal.end_position)
     owner.commit("again", size=7000)
 
@@ -247,7 +247,7 @@ def test_restarts_do_not_use_up_the_files() -> None:
         position = owner.journal.end_position
         owner.turn()
         files.kill()
-    assert len(files.listdir(DIRECTORY)) <= CONFIG.files_max
+    assert len(journal_files(files)) <= CONFIG.files_max
 
 
 # -------------------------------------------------------------------- damage
@@ -290,7 +290,7 @@ def test_damage_in_an_earlier_file_is_refused() -> None:
     owner = Owner(SimFiles())
     for number in range(4):
         owner.commit(f"r{number}", size=7000)
-    first = DIRECTORY / owner.files.listdir(DIRECTORY)[0]
+    first = DIRECTORY / journal_files(owner.files)[0]
     owner.files.rot(first, FILE_HEADER_BYTES + 100)
     with pytest.raises(DataDirectoryDamaged, match=first.name):
         reopen(owner.files)
@@ -309,7 +309,7 @@ def test_a_missing_first_file_is_refused() -> None:
     owner = Owner(SimFiles())
     for number in range(4):
         owner.commit(f"r{number}", size=7000)
-    owner.files.remove(DIRECTORY / owner.files.listdir(DIRECTORY)[0])
+    owner.files.remove(DIRECTORY / journal_files(owner.files)[0])
     with pytest.raises(DataDirectoryDamaged, match="a file is missing"):
         reopen(owner.files)
 
@@ -318,7 +318,7 @@ def test_a_missing_middle_file_is_refused() -> None:
     owner = Owner(SimFiles())
     for number in range(4):
         owner.commit(f"r{number}", size=11000)
-    owner.files.remove(DIRECTORY / owner.files.listdir(DIRECTORY)[1])
+    owner.files.remove(DIRECTORY / journal_files(owner.files)[1])
     with pytest.raises(DataDirectoryDamaged):
         reopen(owner.files)
 

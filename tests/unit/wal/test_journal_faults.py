@@ -13,7 +13,7 @@ from danubius.wal.committer import FAILURE_PAUSE_NS, Turn
 from danubius.wal.config import JournalConfig
 from danubius.wal.core.format import FILE_HEADER_BYTES, record_bytes
 from danubius.wal.writer import Entry, JournalWriter
-from unit.wal.journal_owner import CONFIG, DIRECTORY, Owner, reopen
+from unit.wal.journal_owner import CONFIG, Owner, journal_files, reopen
 
 if TYPE_CHECKING:
     from danubius.errors import DanubiusError
@@ -127,7 +127,7 @@ def test_a_full_disk_fails_appends_and_space_heals_it() -> None:
         owner.turn()
     assert all(isinstance(error, StorageFull) for _, error in owner.failed)
     assert len(owner.failed) == 3
-    assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+    assert len(journal_files(owner.files)) <= CONFIG.files_max
     owner.files.capacity_bytes = None
     owner.commit("e")
     owner.files.crash(5)
@@ -143,7 +143,7 @@ def test_a_disk_that_fails_for_long_uses_up_no_files() -> None:
         owner.turn()
     assert len(owner.failed) == 50
     owner.commit("b")
-    assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+    assert len(journal_files(owner.files)) <= CONFIG.files_max
     assert reopen(owner.files).bodies == ["a", "b"]
 
 
@@ -177,7 +177,7 @@ def test_a_failing_disk_is_asked_again_once_a_pause(operation: str) -> None:
 
 
 def last_number(files: SimFiles) -> int:
-    return int(files.listdir(DIRECTORY)[-1][:10])
+    return int(journal_files(files)[-1][:10])
 
 
 def fail_twice(owner: Owner) -> None:
@@ -216,6 +216,9 @@ def test_the_thread_wakes_at_the_end_of_the_pause_for_those_who_wait() -> None:
     owner.turn()
     assert owner.committed == ["a", "b", "c"]
     assert owner.journal.queued_bytes == 0
+    told = owner.threads.workers[0].wake_ns
+    assert told is not None, "how far it is synced is left to be told"
+    owner.turn(now_ns=told)
     assert owner.threads.workers[0].wake_ns is None
 
 
@@ -281,7 +284,7 @@ def test_a_disk_that_fails_now_and_then_uses_up_no_files(operation: str) -> None
             owner.turn()
             owner.commit(f"m{number}", size=20)
             expected.append(f"m{number}")
-            assert len(owner.files.listdir(DIRECTORY)) <= CONFIG.files_max
+            assert len(journal_files(owner.files)) <= CONFIG.files_max
             if len(expected) > 8:  # what a checkpoint does
                 expected = expected[-1:]
                 owner.journal.trim(owner.journal.end_position - record_bytes(20))

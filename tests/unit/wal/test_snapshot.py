@@ -77,7 +77,10 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(at: int) -> None:
     store.save(10, b"old state")
     store.save(20, b"new state")
     files.rot(path_of(20), at)
+    before = files.listdir(DIRECTORY)
     assert store.load_latest() == Snapshot(10, b"old state")
+    assert files.listdir(DIRECTORY) == before, "whoever looks changes nothing"
+    store.set_aside()
     assert store.save(30, b"newer") == 10
     assert f"{20:020d}.snapshot.damaged" in files.listdir(DIRECTORY)
 

@@ -156,6 +156,11 @@ class TransactionIds:
         return 0 < epoch < self._epoch or (epoch == self._epoch and count < self._next)
 
 
+def epoch_of(transaction_id: int) -> int:
+    """Who gave a number."""
+    return transaction_id >> _EPOCH_SHIFT
+
+
 class CommittedIds:
     """The numbers of the transactions that were committed, as ranges: nearly one an epoch if few are aborted.
 

@@ -35,11 +35,13 @@ BODY_BYTES_MAX: Final = 2**31
 SEQUENCE_MAX: Final = 2**32 - 1
 
 _FILE_MAGIC: Final = b"DNJF"
+_MARK_MAGIC: Final = b"DNJE"
 RECORD_MAGIC: Final = b"DNJR"
 _PADDING: Final = tuple(bytes(count) for count in range(ALIGNMENT))
 
 _FILE_START: Final = struct.Struct("<4sI")
 _FILE_REST: Final = struct.Struct("<IIQ")
+_MARK_REST: Final = struct.Struct("<IIQ")
 _RECORD_START: Final = struct.Struct("<4sI")
 _RECORD_REST: Final = struct.Struct("<QQQIIIB3x")
 
@@ -101,6 +103,24 @@ def _parse_header_copy(data: Buffer) -> FileHeader | None:
             f"{FORMAT_VERSION}: start the version that wrote it, or a newer one"
         )
     return FileHeader(sequence, base)
+
+
+def pack_mark(position: int) -> bytes:
+    """What the file `end` says: everything below this position was synced."""
+    rest = _MARK_REST.pack(FORMAT_VERSION, 0, position)
+    return _FILE_START.pack(_MARK_MAGIC, crc32c(rest)) + rest
+
+
+def parse_mark(data: bytes) -> int:
+    """The position that it says; 0 for one that is not whole: then nobody knows."""
+    size = _FILE_START.size + _MARK_REST.size
+    if len(data) < size:
+        return 0
+    magic, crc = _FILE_START.unpack_from(data)
+    rest = data[_FILE_START.size : size]
+    if magic != _MARK_MAGIC or crc != crc32c(rest):
+        return 0
+    return _MARK_REST.unpack(rest)[2]
 
 
 def pack_record(  # noqa: PLR0913  # a RecordHeader's fields, without making one for each record

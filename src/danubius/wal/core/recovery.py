@@ -99,6 +99,31 @@ def durable_claim(data: memoryview, header: FileHeader, start: int) -> int:
     return claim
 
 
+def reaches(data: memoryview, header: FileHeader, position: int) -> bool:
+    """Whether the records of a file come up to a position behind its base: one begins or ends there.
+
+    What lies before the position is not needed, so bodies may be damaged.
+    """
+    end = FILE_HEADER_BYTES + position - header.base
+    if end > len(data):
+        return False
+    following = parse_record_header(data, end)
+    if following is not None and _belongs(following, header, end):
+        return True
+    stop = end
+    while stop > FILE_HEADER_BYTES:
+        first = max(FILE_HEADER_BYTES, stop - _SEARCH_BYTES)
+        window = bytes(data[first:stop])
+        at = window.rfind(RECORD_MAGIC)
+        while at >= 0:
+            record = parse_record_header(data, first + at)
+            if record is not None and _belongs(record, header, first + at):
+                return record.end == position
+            at = window.rfind(RECORD_MAGIC, 0, at + len(RECORD_MAGIC) - 1)
+        stop = first + len(RECORD_MAGIC) - 1 if first > FILE_HEADER_BYTES else 0
+    return False
+
+
 def stray_claim(data: memoryview, sequence: int) -> int:
     """The highest promise of durability in any record of `sequence`, wherever it stands, or 0."""
     records = (parse_record_header(data, at) for at in _magic_places(data, FILE_HEADER_BYTES))

@@ -1,0 +1,167 @@
+"""A start that is refused: nothing that was there is changed, and once what was missing is back, nothing is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import danubius
+from danubius.app.options import StandaloneOptions
+from danubius.app.standalone import Standalone
+from danubius.errors import DataDirectoryDamaged
+from danubius.wal.config import JournalConfig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+TOPICS = ("/default/small", "/default/large")
+JOURNAL = JournalConfig(fill_bytes=0)
+
+
+@contextlib.asynccontextmanager
+async def running(path: Path, *, is_killed: bool = False) -> AsyncGenerator[danubius.Client]:
+    broker = Standalone(StandaloneOptions(path, port=0, http_port=0), journal_config=JOURNAL)
+    await broker.start()
+    try:
+        async with danubius.connect(broker.url) as client:
+            yield client
+    finally:
+        await (broker.abandon() if is_killed else broker.stop())
+
+
+async def publish(client: danubius.Client, count: int) -> None:
+    for topic in TOPICS:
+        size = 10 if topic.endswith("small") else 100_000
+        async with client.producer(topic) as producer:
+            for number in range(count):
+                await producer.send(b"%d" % number * size)
+
+
+async def payloads(client: danubius.Client) -> list[bytes]:
+    found: list[bytes] = []
+    for topic in TOPICS:
+        async with client.reader(topic, start="earliest", stop_at_end=True) as reader:
+            found += [message.payload async for message in reader]
+    return found
+
+
+async def lived(path: Path, *, is_killed: bool) -> list[bytes]:
+    """Two lives, of which the second ends as it is said; what the topics hold."""
+    async with running(path) as client:
+        await publish(client, 5)
+    async with running(path, is_killed=is_killed) as client:
+        await publish(client, 5)
+        return await payloads(client)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """All files but the lock, which says whose process looked last."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != "lock"
+    }
+
+
+def newest(path: Path, pattern: str) -> Path:
+    return max(path.glob(pattern))
+
+
+def move_away(*names: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        for name in names:
+            shutil.rmtree(path / name)
+
+    return damage
+
+
+def empty(*names: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        for name in names:
+            shutil.rmtree(path / name)
+            (path / name).mkdir()
+
+    return damage
+
+
+def filled_journals(path: Path) -> list[Path]:
+    return sorted(file for file in path.glob("journal/*.journal") if file.stat().st_size)
+
+
+def remove_newest_journal(path: Path) -> None:
+    filled_journals(path)[-1].unlink()
+
+
+def overwrite_newest_journal(path: Path) -> None:
+    file = filled_journals(path)[-1]
+    file.write_bytes(b"garbage!" * (file.stat().st_size // 8))
+
+
+def overwrite_all_snapshots(path: Path) -> None:
+    for file in path.glob("snapshots/*"):
+        file.write_bytes(b"garbage!" * 100)
+
+
+DAMAGES = {
+    "no snapshots": move_away("snapshots"),
+    "empty snapshots": empty("snapshots"),
+    "no journal": move_away("journal"),
+    "empty journal": empty("journal"),
+    "neither": move_away("snapshots", "journal"),
+    "empty both": empty("snapshots", "journal"),
+    "no ledgers": move_away("ledgers"),
+    "empty ledgers": empty("ledgers"),
+    "all but danubius.json": move_away("snapshots", "journal", "ledgers"),
+    "snapshots overwritten": overwrite_all_snapshots,
+    "newest journal file missing": remove_newest_journal,
+    "newest journal file overwritten": overwrite_newest_journal,
+}
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_what_is_missing_is_told_and_nothing_is_changed(
+    name: str, is_killed: bool, tmp_path: Path
+) -> None:
+    path, copy = tmp_path / "data", tmp_path / "copy"
+    expected = await lived(path, is_killed=is_killed)
+    shutil.copytree(path, copy)
+    DAMAGES[name](path)
+    before = contents(path)
+    for _ in range(3):
+        with pytest.raises(DataDirectoryDamaged):
+            async with running(path):
+                pass
+        assert contents(path) == before
+    shutil.copytree(copy, path, dirs_exist_ok=True)
+    async with running(path) as client:
+        assert await payloads(client) == expected
+
+
+async def commit(client: danubius.Client, payload: bytes) -> None:
+    async with client.producer(TOPICS[0]) as producer, client.transaction() as transaction:
+        await transaction.send(producer, payload)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+async def test_commits_are_stored_after_an_older_danubius_json_was_put_back(
+    is_killed: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "data"
+    async with running(path):
+        pass
+    older = (path / "danubius.json").read_bytes()
+    for _ in range(2):
+        async with running(path, is_killed=is_killed) as client:
+            await commit(client, b"before")
+    (path / "danubius.json").write_bytes(older)
+    for number in range(3):
+        async with running(path, is_killed=is_killed) as client:
+            await commit(client, b"after")
+            async with client.reader(TOPICS[0], start="earliest", stop_at_end=True) as reader:
+                found = [message.payload async for message in reader]
+            assert found == [b"before"] * 2 + [b"after"] * (number + 1)

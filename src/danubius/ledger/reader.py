@@ -31,6 +31,8 @@ from danubius.record.ledger_file import (
     FILE_HEADER_BYTES,
     INDEX_ROW_BYTES,
     BlockRow,
+    LedgerHeader,
+    decode_header,
     decode_rows,
 )
 from danubius.record.scan import iter_batches
@@ -181,7 +183,11 @@ def find_time_on_disk(
 def load_index(
     store: LedgerStore, ref: LedgerRef, meta: LedgerMeta, block_bytes: int
 ) -> BlockIndex:
-    """The index of a sealed ledger, from its file; from its first bad or missing row on, from the ledger itself."""
+    """The index of a sealed ledger, from its file; from its first bad or missing row on, from the ledger itself.
+
+    Raises DamagedRange where the bytes are sound, but of another ledger.
+    """
+    _check_whose(store, ref, meta)
     stored = store.read_index(ref, 0, meta.index_entries)
     if isinstance(store, RereadableStore) and not _is_intact(stored, meta):
         store.forget_cached(ref)
@@ -201,6 +207,26 @@ def load_index(
                 },
             )
         return rebuild_index(store, ref, meta, block_bytes, kept)
+
+
+def _check_whose(store: LedgerStore, ref: LedgerRef, meta: LedgerMeta) -> None:
+    """Every broker counts topics and ledgers from the same numbers: the moment when a ledger was begun tells them apart.
+
+    A header that is not legible says nothing against the blocks, which have checksums of their own.
+    """
+    try:
+        found = decode_header(store.read(ref, 0, FILE_HEADER_BYTES))
+    except LedgerDamaged:
+        return
+    wanted = LedgerHeader(*ref, meta.base_offset, meta.epoch, meta.created_ms)
+    if found != wanted:
+        raise DamagedRange(
+            ref,
+            meta.base_offset,
+            meta.end_offset,
+            f"what is stored there is another ledger, with epoch {found.epoch} and begun at {found.created_ms} ms, "
+            f"where this one has epoch {meta.epoch} and was begun at {meta.created_ms} ms: it belongs to another broker",
+        )
 
 
 def _is_intact(stored: bytes, meta: LedgerMeta) -> bool:

@@ -24,7 +24,7 @@ from danubius.runtime.files import TEMPORARY_SUFFIX, Buffer
 from danubius.sim.inode import Inode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class PowerLost(BaseException):
@@ -101,6 +101,22 @@ class SimFiles:
             for content in (inode.content, inode.durable):
                 for index in range(at, min(at + count, len(content))):
                     content[index] ^= 0xFF
+
+    def contents(self) -> dict[Path, bytes]:
+        """Every file as it reads now: what is left if the process is killed in this moment."""
+        with self._mutex:
+            return {path: bytes(inode.content) for path, inode in sorted(self._names.items())}
+
+    def lay_out(self, contents: Mapping[Path, bytes]) -> None:
+        """Put files there, durably, with the directories that they lie in."""
+        with self._mutex:
+            for path, data in contents.items():
+                self.mkdir(path.parent)
+                file = self.open(path, create=True)
+                file.truncate(0)
+                file.pwritev([data], 0)
+                file.close()
+            self.sync_all(Path("/"))
 
     def used_bytes(self) -> int:
         with self._mutex:

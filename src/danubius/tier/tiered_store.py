@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from danubius.errors import DanubiusError, ObjectNotFound, StorageFailed, TierMisconfigured
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.store import FiledStore
-from danubius.record.ledger_file import INDEX_ROW_BYTES
+from danubius.record.ledger_file import FILE_HEADER_BYTES, INDEX_ROW_BYTES
 from danubius.runtime.shared_cache import SharedCache
 from danubius.runtime.threads import Lock, Worker, finishing
 from danubius.tier.core.read_ahead import ReadAhead
@@ -134,6 +134,9 @@ class TieredLedgerStore:
             cold = self._places.get(ref)
             if len(data) == count or cold is None:
                 return data
+        if count == FILE_HEADER_BYTES and not at and cold.object_bytes > self._segment_bytes:
+            # Whose it is, asked before its index is: that is no reason to fetch a whole segment.
+            return self._get(cold.name, at, count)
         self._read_ahead(ref, cold, at, count)
         return self._read_object(cold, at, min(count, cold.data_bytes - at))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from danubius.ledger.core.damage import DamagedRange
@@ -19,14 +20,15 @@ BATCHES = 40
 
 
 class WatchedStore(MemoryLedgerStore):
-    """Remembers from where the ledger was read."""
+    """Remembers from where the blocks of the ledger were read."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reads: list[int] = []
 
     def read(self, ref: LedgerRef, at: int, count: int) -> bytes:
-        self.reads.append(at)
+        if at:  # the header is read whatever there is of the index
+            self.reads.append(at)
         return super().read(ref, at, count)
 
 
@@ -83,6 +85,19 @@ def test_rows_before_a_bad_one_are_kept_and_only_the_rest_is_scanned(
     assert index.rows_from(0)[:bad] == kept
     assert index.end_offset == sealed.meta.end_offset
     assert min(sealed.store.reads) == sealed.intact.row(bad).position
+    assert sealed.read_all() == sealed.payloads
+
+
+def test_the_ledger_of_another_broker_is_not_served_though_it_is_sound(sealed: Sealed) -> None:
+    """Its numbers are the same, as every broker counts from one."""
+    sealed.meta = msgspec.structs.replace(sealed.meta, created_ms=sealed.meta.created_ms + 1)
+    with pytest.raises(DamagedRange, match="belongs to another broker") as caught:
+        sealed.load()
+    assert (caught.value.first, caught.value.end) == (0, sealed.meta.end_offset)
+
+
+def test_a_header_that_is_not_legible_hides_no_message(sealed: Sealed) -> None:
+    sealed.hurt_data(5)
     assert sealed.read_all() == sealed.payloads
 
 

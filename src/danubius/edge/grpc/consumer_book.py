@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from danubius.runtime.threads import Spawn, WorkerPort
 
 FILE_NAME: Final = "grpc-consumers.jsonl"
+DAMAGED_SUFFIX: Final = ".damaged"
+"""The file as it was found, if some of it cannot be read: a start deletes nothing."""
 REWRITE_LINES_MIN: Final = 1_000
 """A shorter file is not worth it."""
 
@@ -84,18 +86,27 @@ class ConsumerBook:
     def open(self) -> None:
         """Read what there is. Blocks; nobody is served yet."""
         if self._files.exists(self._path):
-            for line in self._files.read_bytes(self._path).splitlines():
-                try:
-                    known = _decoder.decode(line)
-                except msgspec.MsgspecError:
-                    log.warning("a consumer of a Danube client cannot be read and is forgotten")
-                    continue
-                self._keep(known)
+            self._read(self._files.read_bytes(self._path))
         self._lines = len(self._known)
         data = self._whole()
         self._files.write_atomic(self._path, data)
         self._file, self._size = self._files.open(self._path), len(data)
         self._worker.start()
+
+    def _read(self, content: bytes) -> None:
+        forgotten = 0
+        for line in content.splitlines():
+            try:
+                self._keep(_decoder.decode(line))
+            except msgspec.MsgspecError:
+                forgotten += 1
+        if forgotten:
+            kept = self._path.with_name(FILE_NAME + DAMAGED_SUFFIX)
+            self._files.write_atomic(kept, content)
+            log.warning(
+                "consumers of Danube clients cannot be read and are forgotten",
+                extra={"count": forgotten, "path": str(self._path), "kept_as": str(kept)},
+            )
 
     def close(self) -> None:
         """Write what is under way."""

@@ -233,6 +233,14 @@ class LedgersReclaimed(Fact, frozen=True, gc=False, tag=25):
     ledger_ids: list[int]
 
 
+class RecordsGivenUp(Fact, frozen=True, gc=False, tag=26):
+    """A repair put this in the place of records that could not be read: it is as long as they were."""
+
+    holes: list[tuple[int, int, int]] = []
+    """Topic, and the messages [first, end) that were in them, as far as others tell."""
+    padding: bytes = b""
+
+
 Event = (
     TopicCreated
     | TopicRemoved
@@ -259,6 +267,7 @@ Event = (
     | BatchAdvanced
     | LedgerOffloaded
     | LedgersReclaimed
+    | RecordsGivenUp
 )
 
 BARRIER: Final = RangesAcked(0, 0, [])

@@ -12,6 +12,7 @@ from danubius.broker.events import (
     NamespaceRemoved,
     PartitionsRemoved,
     PartitionsSet,
+    RecordsGivenUp,
     TopicChanged,
     TopicCreated,
     TopicRemoved,
@@ -79,6 +80,19 @@ def _log_trimmed(broker: Broker, fact: LogTrimmed) -> None:
         topic.log.trim_to(fact.start_offset)
 
 
+def _records_given_up(broker: Broker, fact: RecordsGivenUp) -> None:
+    """A topic goes on behind what it has lost: no offset is given twice, and reads say what is missing."""
+    for topic_id, _, end in fact.holes:
+        topic = broker.topics_by_id.get(TopicId(topic_id))
+        if (
+            topic is not None
+            and isinstance(topic.log, ManagedLedger)
+            and topic.log.end_offset < end
+        ):
+            topic.log.skip_to(end)
+            topic.pipeline.sequencer.skip_to(end)
+
+
 def _delay_advanced(broker: Broker, fact: DelayAdvanced) -> None:
     topic = broker.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None:
@@ -117,6 +131,7 @@ APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
     TopicRemoved: _topic_removed,
     TopicChanged: _topic_changed,
     LogTrimmed: _log_trimmed,
+    RecordsGivenUp: _records_given_up,
     DelayAdvanced: _delay_advanced,
     NamespaceCreated: _namespace_created,
     NamespaceChanged: _namespace_changed,

@@ -1,4 +1,4 @@
-"""`danubius storage`: whether what is stored is sound."""
+"""`danubius storage`: whether what is stored is sound, and what to do if it is not."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from danubius.cli.administering import ask, to_json
 from danubius.cli.options import json_option, topic_name, url_option
 from danubius.cli.output import human_bytes, human_count, meter, print_json, print_line, print_table
+from danubius.cli.storage_repair import repair
 
 if TYPE_CHECKING:
     from danubius.client.administration import Administration
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 Examples:
   danubius storage check /default/orders
   danubius storage check /default/orders --json
+  danubius storage repair --data-dir ./danubius-data --dry-run
 """
 )
 def storage() -> None:
-    """Check what is stored."""
+    """Check what is stored, and repair it."""
+
+
+storage.add_command(repair)
 
 
 @storage.command("check")

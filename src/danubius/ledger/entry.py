@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from danubius.record.ledger_file import FILE_HEADER_BYTES
+
 if TYPE_CHECKING:
     from danubius.model.file_part import FilePart
 
@@ -65,6 +67,11 @@ class LedgerMeta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @property
     def is_cold(self) -> bool:
         return not self.is_local
+
+    @property
+    def is_lost(self) -> bool:
+        """It stands for messages that were given up by a repair: it has no bytes, and no file."""
+        return self.data_bytes == FILE_HEADER_BYTES and self.end_offset > self.base_offset
 
 
 class StoredObject(NamedTuple):

@@ -24,7 +24,7 @@ from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State, Writ
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef, TierSizes
 from danubius.ledger.reader import find_time_in
 from danubius.ledger.writer import DeleteJob
-from danubius.ledger.written import find_time_written, read_written
+from danubius.ledger.written import find_time_written, given_up, read_written
 from danubius.model.limits import MIB
 
 if TYPE_CHECKING:
@@ -121,6 +121,15 @@ class ManagedLedger:
             cost = size + ENTRY_MEMORY_BYTES
         self._backing.cache.appended(self, cost)
 
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset`: what lies between is lost, and a ledger without a file stands for it."""
+        assert offset > self._end
+        self._seal()
+        before = self._ledgers[-1].last_time_us if self._ledgers else 0
+        lost = self._begin()
+        lost.give_up(offset, before, self._backing.position())
+        self._end = offset
+
     def snapshot(self) -> list[LedgerMeta]:
         """All ledgers with everything appended, as they will be once it is written.
 
@@ -147,12 +156,15 @@ class ManagedLedger:
 
     def _roll(self) -> Ledger:
         self._seal()
+        self._open = self._begin()
+        return self._open
+
+    def _begin(self) -> Ledger:
         ref = LedgerRef(self._topic_id, self._next_ledger_id)
         self._next_ledger_id += 1
         ledger = Ledger(ref, self._epoch, self._end, self._backing.cache.now_ms)
         ledger.tail = self
         self._ledgers.append(ledger)
-        self._open = ledger
         return ledger
 
     def _seal(self) -> None:
@@ -210,13 +222,15 @@ class ManagedLedger:
             )
         return None
 
-    def _read_tail(self, first: int, bytes_max: int) -> Chunk:
+    def _read_tail(self, first: int, bytes_max: int) -> Chunk | DamagedRange:
         tail = self._tail
         at = bisect_right(tail, first, key=_first_of) - 1
+        if tail[at].end <= first:  # a hole
+            return given_up(self._ledgers[bisect_right(self._ledgers, first, key=_base_of) - 1])
         buffers: list[Buffer] = []
         gathered = tail[at].gather(first, bytes_max, buffers)
         base, end, size = gathered.first, gathered.end, gathered.size
-        while at + 1 < len(tail) and end == tail[at].end and size < bytes_max:
+        while at + 1 < len(tail) and end == tail[at + 1].first and size < bytes_max:
             at += 1
             gathered = tail[at].gather(end, bytes_max - size, buffers)
             end = gathered.end
@@ -437,8 +451,7 @@ class ManagedLedger:
 
     def close(self) -> None:
         """Hand over what is unwritten; the topic stays as it is."""
-        job = self.take_unwritten()
-        if job is not None:
+        if (job := self.take_unwritten()) is not None:
             self._backing.put(job)
 
     def delete(self) -> None:
@@ -479,8 +492,9 @@ class ManagedLedger:
             end = ledger.end_offset
         assert end == self._end
         assert self._start <= self._end
+        lost = {one.base_offset: one.end_offset for one in self._ledgers if one.is_lost}
         if self._tail:
-            assert self._tail[-1].end == self._end
+            assert lost.get(self._tail[-1].end, self._tail[-1].end) == self._end
         for left, right in zip(self._tail, self._tail[1:], strict=False):
-            assert left.end == right.first
+            assert lost.get(left.end, left.end) == right.first
             assert left.state >= right.state

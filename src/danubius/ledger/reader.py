@@ -210,7 +210,7 @@ def load_index(
 
 
 def _check_whose(store: LedgerStore, ref: LedgerRef, meta: LedgerMeta) -> None:
-    """Every broker counts topics and ledgers from the same numbers: the moment when a ledger was begun tells them apart.
+    """Every broker counts topics and ledgers from the same numbers: when a ledger was begun tells them apart.
 
     A header that is not legible says nothing against the blocks, which have checksums of their own.
     """
@@ -225,7 +225,8 @@ def _check_whose(store: LedgerStore, ref: LedgerRef, meta: LedgerMeta) -> None:
             meta.base_offset,
             meta.end_offset,
             f"what is stored there is another ledger, with epoch {found.epoch} and begun at {found.created_ms} ms, "
-            f"where this one has epoch {meta.epoch} and was begun at {meta.created_ms} ms: it belongs to another broker",
+            f"where this one has epoch {meta.epoch} and was begun at {meta.created_ms} ms: it belongs to "
+            "another broker",
         )
 
 

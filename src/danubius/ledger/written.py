@@ -36,6 +36,9 @@ def read_written(  # noqa: PLR0913  # a question, and where its answer goes
     may_point: bool = False,
 ) -> None:
     """Whole batches from the one that holds `first` on; `may_point`: or where they lie."""
+    if ledger.is_lost:
+        on_done(given_up(ledger))
+        return
     index = _index_or_load(backing, ledger, again, on_done)
     if index is None:
         return
@@ -47,6 +50,12 @@ def read_written(  # noqa: PLR0913  # a question, and where its answer goes
     read = point_or_read if may_point else read_blocks
     work = functools.partial(read, backing.store, ledger.ref, index.plan(first, bytes_max), first)
     backing.reads_of(ledger).submit(work, on_done)
+
+
+def given_up(ledger: Ledger) -> DamagedRange:
+    """What a read of it gets if a repair of the journal has put it in the place of what was lost."""
+    reason = "they could not be read from the journal, and were given up when it was repaired"
+    return DamagedRange(ledger.ref, ledger.base_offset, ledger.end_offset, reason)
 
 
 def find_time_written(

@@ -256,6 +256,11 @@ class Ledger:
         )
 
     @property
+    def is_lost(self) -> bool:
+        """It stands for messages that were given up: there is nothing of it."""
+        return self.data_bytes == FILE_HEADER_BYTES and self.end_offset > self.base_offset
+
+    @property
     def header(self) -> LedgerHeader:
         return LedgerHeader(*self.ref, self.base_offset, self.epoch, self.created_ms)
 
@@ -304,6 +309,12 @@ class Ledger:
         self.close_block()
         self.is_sealed = True
         self.sealed_position = position
+
+    def give_up(self, end_offset: int, time_us: int, position: int) -> None:
+        """Stand for messages up to `end_offset` that are lost; they count as published when those before them were."""
+        self.end_offset = end_offset
+        self.first_time_us = self.last_time_us = time_us
+        self.seal(position)
 
     def store(self, stored: StoredObject) -> None:
         """There is a verified copy in the object store."""

@@ -295,6 +295,12 @@ class Sequencer:
             producer.remember(sequence, count, offset)
             producer.committed_next = producer.admitted_next = sequence + count
 
+    def skip_to(self, offset: int) -> None:
+        """What lies below is given up: the next batch is stored at `offset`."""
+        assert self._oldest is None, "nothing is pending in a replay"
+        assert offset >= self.next_offset
+        self.next_offset = self.committed_offset = offset
+
     def check(self) -> None:
         """Assert every invariant."""
         expected = self.committed_offset

@@ -110,7 +110,7 @@ def _due(topic: TopicView, horizon: Horizon) -> list[tuple[int, int]]:
     local_alone = sum(meta.data_bytes for meta in ledgers if not meta.object_name)
     due: list[tuple[int, int]] = []
     for at, meta in enumerate(ledgers):
-        if meta.object_name or not meta.is_sealed:
+        if meta.object_name or not meta.is_sealed or meta.is_lost:
             continue
         following = ledgers[at + 1] if at + 1 < len(ledgers) else None
         age_ms = horizon.now_ms - newest_ms(meta, following)

@@ -92,7 +92,7 @@ def durable_claim(data: memoryview, header: FileHeader, start: int) -> int:
     """
     claim = 0
     first = FILE_HEADER_BYTES + max(0, start - header.base)
-    for at in _magic_places(data, first):
+    for at in magic_places(data, first):
         record = parse_record_header(data, at)
         if record is not None and _belongs(record, header, at):
             claim = max(claim, record.durable)
@@ -126,7 +126,7 @@ def reaches(data: memoryview, header: FileHeader, position: int) -> bool:
 
 def stray_claim(data: memoryview, sequence: int) -> int:
     """The highest promise of durability in any record of `sequence`, wherever it stands, or 0."""
-    records = (parse_record_header(data, at) for at in _magic_places(data, FILE_HEADER_BYTES))
+    records = (parse_record_header(data, at) for at in magic_places(data, FILE_HEADER_BYTES))
     return max((r.durable for r in records if r is not None and r.sequence == sequence), default=0)
 
 
@@ -155,7 +155,8 @@ def _belongs(record: RecordHeader, header: FileHeader, at: int) -> bool:
     )
 
 
-def _magic_places(data: memoryview, start: int) -> list[int]:
+def magic_places(data: memoryview, start: int) -> list[int]:
+    """Where records may begin, from a byte on: their magic stands there, on a multiple of 8."""
     places: list[int] = []
     for first in range(start, len(data), _SEARCH_BYTES):
         # Overlapping by a magic's length; a copy of a bounded window gives us C-speed find.

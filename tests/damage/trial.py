@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
 
 READ_BYTES: Final = 1 << 20
+ANSWER_S: Final = 60.0
+"""A read or a publish that has no answer by then hangs."""
 WHOLE: Final = ("an older copy", "quarantine")
 """Words of a warning that is about everything."""
 ALL_THERE: Final = "all there"
@@ -242,5 +244,5 @@ async def tend_cold_storage(broker: Broker) -> None:
 async def _answer(ask: Callable[[Callable[[Any], None]], object]) -> Any:
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     ask(answer.set_result)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(ANSWER_S):
         return await answer

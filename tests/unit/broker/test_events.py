@@ -42,6 +42,7 @@ FACTS: dict[int, Event] = {
     23: events.BatchAdvanced("query", 3, 44, is_done=True),
     24: events.LedgerOffloaded(7, 5, 2, "s/t/l", 4096, 2**31 + 1, 3),
     25: events.LedgersReclaimed(7, [5, 6]),
+    26: events.RecordsGivenUp([(7, 5, 9)], b"padding"),
 }
 OLD: dict[int, list[Any]] = {
     1: [1, 7, "/default/t", {}, 5],

@@ -9,11 +9,11 @@ PYTEST := timeout --foreground --kill-after=60s 3h $(PY) -m pytest -q --tb=short
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove prove-dev test-azure check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
+.PHONY: help setup demo test prove prove-dev test-azure test-danube-clients check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements.lock pyproject.toml .ci/setup
 	@.ci/setup
@@ -26,7 +26,7 @@ demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every to
 
 test: $(STAMP) ## check and every test: unit, property, end to end, crash, Spark (minutes); every part runs, whatever fails
 	@.ci/parts check 'make --no-print-directory check' \
-	  tests "$(PYTEST) -n 4 --dist worksteal -m 'not spark and not azure' tests" \
+	  tests "$(PYTEST) -n 4 --dist worksteal -m 'not spark and not azure and not danube_clients' tests" \
 	  spark "$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m 'spark and not azure' tests"
 
 # Proofs print what they saw. PROVE_ARGS chooses among them: make prove PROVE_ARGS=tests/spark/test_sink_kills.py
@@ -47,6 +47,10 @@ AZURITE := .venv/azurite/node_modules/azurite
 test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes from npm (needs node and npm)
 	@test -d $(AZURITE) || npm install --no-audit --no-fund --silent --prefix .venv/azurite azurite@3.35.0
 	$(PYTEST) -m azure tests
+
+test-danube-clients: $(STAMP) ## Danube's own clients for Python, Java and Go against a broker (needs mvn and Java 21, go; minutes)
+	@$(PY) tests/e2e/danube_programs.py
+	$(PYTEST) -n 2 -m danube_clients tests/e2e/test_published_clients.py
 
 CHECKS := "ruff format --check --quiet ." "ruff check --quiet ." "basedpyright --level error" \
   "lint-imports --no-logo" "deptry --no-ansi src" "python -m pytest -q tests/test_tidy.py tests/test_tidy_clock.py"

@@ -1,4 +1,4 @@
-"""A process that runs Danube's own client as PyPI has it, told what to do by a test."""
+"""A process that runs one of Danube's own clients as it is published, told what to do by a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from patience import HANG_S
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = _ROOT / ".venv" / "danube-client" / "bin" / "python"
@@ -49,13 +49,19 @@ class Received(NamedTuple):
 class DanubeProcess:
     """One client, and the producers and consumers it was told to open."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, program: Sequence[str] = (str(PYTHON), str(AGENT))) -> None:
         self._process = subprocess.Popen(
-            [str(PYTHON), str(AGENT), url],
+            [*program, url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={"PATH": os.environ["PATH"], "GRPC_VERBOSITY": "NONE", "PYTHONUNBUFFERED": "1"},
+            env={
+                "PATH": os.environ["PATH"],
+                "GRPC_VERBOSITY": "NONE",
+                "PYTHONUNBUFFERED": "1",
+                # Go's client fills one map from several goroutines, which ends it now and then if they are parallel.
+                "GOMAXPROCS": "1",
+            },
         )
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[Any]] = {}
@@ -129,9 +135,11 @@ class DanubeProcess:
 
 
 @contextlib.contextmanager
-def danube_client(url: str) -> Generator[DanubeProcess]:
+def danube_client(
+    url: str, program: Sequence[str] = (str(PYTHON), str(AGENT))
+) -> Generator[DanubeProcess]:
     """A client for as long as the context lasts."""
-    process = DanubeProcess(url)
+    process = DanubeProcess(url, program)
     try:
         yield process
     finally:

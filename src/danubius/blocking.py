@@ -5,7 +5,7 @@
             producer.send(b"hello")
 
 Each client runs its own event loop on a thread of its own. A client and its producers may be used from many threads; a
-consumer or a reader from one at a time.
+consumer or a reader from one at a time. They belong to the process that opened them: connect anew in a forked child.
 """
 
 from __future__ import annotations
@@ -249,6 +249,7 @@ class Producer:
 
         Raises Overloaded when `buffer_bytes` are not acknowledged yet.
         """
+        self._loop.check_process()
         payload, size = self._producer.check(payload, key, attributes)
         due_ms: int | None = None
         if deliver_after is not None or deliver_at is not None:
@@ -378,7 +379,8 @@ class Consumer:
         return batch
 
     def _drop_stale(self) -> None:
-        """After a lost connection the broker delivers again what was not handed out."""
+        """After a lost connection the broker delivers again what was not handed out; in a child it is the parent's."""
+        self._loop.check_process()
         generation = self._consumer.generation_of(self._held_topic)
         if self._generation != generation:
             self._generation = generation
@@ -451,6 +453,7 @@ class Reader:
         return self
 
     def __next__(self) -> Message:
+        self._loop.check_process()
         message = self._handout.next_or_none()
         while message is None:
             batch = self._loop.run(self._reader.read_batch())
@@ -462,6 +465,7 @@ class Reader:
 
     def read_batch(self, timeout: float | None = None) -> ReceivedBatch | None:
         """Wait for messages and return them as columns; None once a reader with `stop_at_end` is there."""
+        self._loop.check_process()
         rest = self._handout.take_rest()
         return rest if rest is not None else self._loop.run(self._reader.read_batch(timeout))
 

@@ -7,6 +7,7 @@ are told of each change and bring themselves back. The only task is the one that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import FIRST_DELAY_S, RedialPace
+from danubius.client.forking import FORKED, disown_after_fork
 from danubius.client.gate import Gate
 from danubius.client.session import Session, expect
 from danubius.errors import (
@@ -86,6 +88,19 @@ class Link:
         self._pace = RedialPace(random.random)
         self._changes = Gate()
         self._dialler: asyncio.Task[None] | None = None
+        disown_after_fork(self)
+
+    def disown(self) -> None:
+        """In a child process: the connection is the parent's, and so is what was opened on it."""
+        error = ClientClosed(FORKED)
+        session, self._session = self._session, None
+        if session is not None:
+            session.disown(error)
+        # A loop of another thread does not let itself be told; nobody waits on it in this process either.
+        with contextlib.suppress(RuntimeError):
+            self._fail(error)
+            if self._dialler is not None:
+                self._dialler.cancel()
 
     @property
     def session_or_none(self) -> Session | None:

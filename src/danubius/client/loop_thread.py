@@ -9,6 +9,7 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from danubius.client.forking import FORKED, disown_after_fork
 from danubius.errors import ClientClosed, DanubiusError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class LoopThread:
             threading.Lock()
         )  # guards _is_stopping against calls that are being handed over
         self._is_stopping = False
+        self._is_forked = False
+        disown_after_fork(self)
         # A daemon: a program that forgets to close its client must still be able to end.
         self._thread = threading.Thread(target=self._serve, name="danubius", daemon=True)
         self._thread.start()
@@ -41,6 +44,15 @@ class LoopThread:
     @property
     def is_stopping(self) -> bool:
         return self._is_stopping
+
+    def disown(self) -> None:
+        """In a child process: threads are not forked, so nothing that is handed over here would ever be done."""
+        self._is_forked = True
+
+    def check_process(self) -> None:
+        """Raise ClientClosed in a child of the process that this was made in."""
+        if self._is_forked:
+            raise ClientClosed(FORKED)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -52,6 +64,9 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         """Run a coroutine there and wait for it; an interrupt here cancels it."""
+        if self._is_forked:  # before the lock, which a thread that is not here may hold for ever
+            work.close()
+            raise ClientClosed(FORKED)
         with self._lock:
             if self._is_stopping:
                 work.close()
@@ -68,21 +83,24 @@ class LoopThread:
             raise
 
     def run_closing(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what closes something; the end of the whole client has closed it already."""
+        """Run what closes something; the end of the whole client has closed it already, a child has nothing open."""
         try:
             self.run(work)
         except ClientClosed:
-            if not self._is_stopping:
+            if not self._is_stopping and not self._is_forked:
                 raise
 
     def post(self, callback: Callable[[], None]) -> None:
         """Have a callback called there, soon."""
+        self.check_process()
         with self._lock:
             if self._is_stopping:
                 raise ClientClosed("the client is closed")
             self._loop.call_soon_threadsafe(callback)
 
     def stop(self) -> None:
+        if self._is_forked:
+            return
         with self._lock:
             if not self._is_stopping:
                 self._is_stopping = True
@@ -111,6 +129,7 @@ class Mailbox:
         self._is_posted = False
 
     def put(self, call: Callable[[], None]) -> None:
+        self._loop.check_process()
         self._calls.append(call)
         if not self._is_posted:
             self._is_posted = True

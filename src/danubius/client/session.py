@@ -178,6 +178,14 @@ class Session:
         if self._protocol is not None:
             self._protocol.abort()
 
+    def disown(self, error: DanubiusError) -> None:
+        """In a child process, after a fork: the connection is the parent's."""
+        self._is_lost = True
+        self._cause = error
+        self._pending.clear()
+        if self._protocol is not None:
+            self._protocol.disown()
+
     # ------------------------------------------------------------ sending
 
     def call(

@@ -276,6 +276,22 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
         if self._transport is not None and not self._is_lost:
             self._transport.abort()
 
+    def disown(self) -> None:
+        """In a child process, after a fork: let go of the parent's connection without a word.
+
+        This process's copy of the socket is replaced by nothing: while it was open, the peer would not be told of the
+        parent's end. The copy is not taken out of the loop's selector, which is the parent's, too.
+        """
+        self.is_closing = self._is_lost = True
+        self._outgoing.clear()
+        transport, self._transport = self._transport, None
+        self._descriptor = -1
+        sock: socket.socket | None = transport and transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, sock.fileno(), inheritable=False)
+            os.close(nothing)
+
     def _begin_closing(self) -> None:
         self.is_closing = True
         if self._flush_handle is not None:

@@ -81,14 +81,39 @@ async def test_a_setting_of_the_wrong_kind_is_refused(
             client.producer(TOPIC, **settings)
 
 
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({"a": 5}, "the attribute 'a' is int, it must be str: use str(...)"),
+        ({"a": b"x"}, "the attribute 'a' is bytes, it must be str: decode it with .decode()"),
+        ({"a": None}, "the attribute 'a' is NoneType, it must be str: use str(...)"),
+        ({7: "a"}, "the name of the attribute 7 is int, it must be str: use str(...)"),
+        (5, "the attributes are int, they must be a mapping of str to str"),
+        ([("a", "b")], "the attributes are list, they must be a mapping of str to str"),
+    ],
+)
+async def test_what_is_wrong_with_attributes_is_said_in_words(
+    broker: ScriptedBroker, attributes: Any, sentence: str
+) -> None:
+    async with danubius.connect(broker.url) as client, client.producer("/default/t") as producer:
+        with pytest.raises(danubius.InvalidArgument) as one:
+            await producer.send(b"x", attributes=attributes)
+        with pytest.raises(danubius.InvalidArgument) as nowait:
+            producer.send_nowait(b"x", attributes=attributes)
+        with pytest.raises(danubius.InvalidArgument) as many:
+            await producer.send_many([b"x", b"y"], attributes=[{"a": "b"}, attributes])
+    assert one.value.message == nowait.value.message == sentence
+    assert many.value.message == f"message 1: {sentence}"
+
+
 @pytest.mark.parametrize("attributes", [{"a": "\ud800"}, {"\udcff": "a"}, {"a": 5}, 5])
 async def test_attributes_that_are_no_text_are_refused(
     broker: ScriptedBroker, attributes: Any
 ) -> None:
     async with danubius.connect(broker.url) as client, client.producer(TOPIC) as producer:
-        with pytest.raises(danubius.InvalidArgument, match="attributes"):
+        with pytest.raises(danubius.InvalidArgument, match="attribute"):
             await producer.send(b"x", attributes=attributes)
-        with pytest.raises(danubius.InvalidArgument, match="attributes"):
+        with pytest.raises(danubius.InvalidArgument, match="attribute"):
             await producer.send_many([b"x"], attributes=[attributes])
 
 

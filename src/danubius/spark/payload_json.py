@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -68,6 +69,17 @@ class JsonDecoder:
         self._parsing = pj.ParseOptions(
             explicit_schema=pa.schema(to_arrow_type(_readable(fields), timezone="UTC")),
             unexpected_field_behavior="ignore",
+        )
+        decimals = [f for f in fields.fields if _has_decimals(f.dataType)]
+        self._numbers = (
+            pj.ParseOptions(
+                explicit_schema=pa.schema(
+                    to_arrow_type(_as_doubles(StructType(decimals)), timezone="UTC")
+                ),
+                unexpected_field_behavior="ignore",
+            )
+            if decimals
+            else None
         )
         self._suspicion = msgspec.json.Decoder(_expected(fields))
 
@@ -135,6 +147,8 @@ class JsonDecoder:
         text = lines.buffers()[2]
         reading = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
         table = pj.read_json(pa.BufferReader(text), reading, self._parsing)
+        if self._numbers is not None:  # Arrow takes a text for a decimal, and for no other number
+            pj.read_json(pa.BufferReader(text), reading, self._numbers)
         if table.num_rows != len(column):
             raise pa.ArrowInvalid("the payload holds more than one JSON object")
         values = pa.StructArray.from_arrays(
@@ -171,10 +185,16 @@ def _check(kind: DataType, name: str, what: str) -> None:
                 _check(field.dataType, f"{name}.{field.name}", what)
         case ArrayType():
             _check(kind.elementType, f"{name}[]", what)
-        case MapType() | BinaryType():
+        case MapType():
             raise InvalidArgument(
-                f"{what}: {name} is {kind.simpleString()}, which JSON payloads are not read into: declare it STRING or"
-                " STRUCT<…>, or read the payload as a string and use danubius.spark.functions.from_payload_json"
+                f"{what}: {name} is {kind.simpleString()}, which JSON payloads are not read into: declare it STRUCT<…>"
+                " with the names that you need, or read payloads with payloadFormat string and use from_json in SQL"
+                " (danubius.spark.functions.from_payload_json in Python)"
+            )
+        case BinaryType():
+            raise InvalidArgument(
+                f"{what}: {name} is binary, which JSON does not have: declare it STRING, and decode it with unbase64"
+                " or unhex"
             )
         case _:
             pass
@@ -193,6 +213,28 @@ def _readable(kind: DataType) -> Any:  # a DataType of the same class
             return StringType()
         case _:
             return kind
+
+
+def _has_decimals(kind: DataType) -> bool:
+    match kind:
+        case StructType():
+            return any(_has_decimals(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return _has_decimals(kind.elementType)
+        case _:
+            return isinstance(kind, DecimalType)
+
+
+def _as_doubles(kind: DataType) -> Any:  # a DataType
+    """The decimals in a type, as numbers that Arrow takes no text for; the rest of it is left out."""
+    match kind:
+        case StructType():
+            inner = [f for f in kind.fields if _has_decimals(f.dataType)]
+            return StructType([StructField(f.name, _as_doubles(f.dataType)) for f in inner])
+        case ArrayType():
+            return ArrayType(_as_doubles(kind.elementType))
+        case _:
+            return DoubleType()
 
 
 def _expected(kind: DataType) -> Any:  # a type that msgspec checks
@@ -216,6 +258,6 @@ _Anything: Final[Any] = bool | float | str | list[Any] | dict[str, Any]
 _PLAIN: Final[tuple[tuple[tuple[type, ...], type], ...]] = (
     ((BooleanType,), bool),
     ((ByteType, ShortType, IntegerType, LongType), int),
-    ((FloatType, DoubleType), float),
+    ((FloatType, DoubleType, DecimalType), float),
     ((StringType, DateType, TimestampType, TimestampNTZType), str),
 )

@@ -108,6 +108,18 @@ def test_every_type_that_json_can_hold() -> None:
     assert row["_error"] is None
 
 
+def test_a_text_is_no_decimal_wherever_it_stands() -> None:
+    spec = json_spec("p DECIMAL(6,2), a ARRAY<DECIMAL(4,1)>, n STRUCT<x: STRING, q: DECIMAL(38,0)>")
+    exact = b'{"p":0.1,"a":[1,2.5],"n":{"x":"5","q":12345678901234567890123456789012345678}}'
+    texts = [b'{"p":"5"}', b'{"a":[1,"5"]}', b'{"n":{"q":"5"}}']
+    assert [row["payload"] is None for row in read(texts, spec)] == [True] * 3
+    good, *bad = read([exact, *texts], spec)
+    assert good["payload"]["p"] == Decimal("0.10")
+    assert good["payload"]["n"]["q"] == Decimal(12345678901234567890123456789012345678)
+    assert [row["payload"] for row in bad] == [None] * 3
+    assert "got `str` - at `$.p`" in bad[0]["_error"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -263,10 +275,13 @@ def test_a_spec_travels_to_workers() -> None:
         ({"payloadSchema": "a INT"}, "payloadFormat is raw"),
         ({"payloadFormat": "string", "payloadSchema": "a INT"}, "payloadFormat is string"),
         ({"payloadFormat": "json", "payloadSchema": "a INTT"}, "did you mean INT?"),
-        ({"payloadFormat": "json", "payloadSchema": "m MAP<STRING, INT>"}, "m is map<string,int>"),
+        (
+            {"payloadFormat": "json", "payloadSchema": "m MAP<STRING, INT>"},
+            "m is map<string,int>, which JSON payloads are not read into: declare it STRUCT<…>",
+        ),
         (
             {"payloadFormat": "json", "payloadSchema": "a STRUCT<b: ARRAY<BINARY>>"},
-            "a.b[] is binary",
+            "a.b[] is binary, which JSON does not have: declare it STRING",
         ),
         ({"mode": "failfast"}, "payloadFormat=raw reads all"),
         ({"payloadFormat": "string", "mode": "strict"}, "permissive, failfast, deadletter"),

@@ -97,10 +97,11 @@ async def _serve(standalone: Standalone) -> int:
     collector = Collector(lambda: len(standalone.broker.topics_by_id))
     collector.start()
     standalone.broker.ticks.add(INTERVAL_MS, collector.tick)
-    warning = f"  {standalone.warning}" if standalone.warning else ""
     sys.stdout.write(
-        f"danubius ready: {standalone.url}  {standalone.http_url}{warning}  data {standalone.place}\n"
+        f"danubius ready: {standalone.url}  {standalone.http_url}  data {standalone.place}\n"
     )
+    if standalone.warning:  # a line of its own: programs take the one above apart
+        sys.stdout.write(f"danubius warning: {standalone.warning}\n")
     sys.stdout.flush()
     code = await ended
     # After a crash the state may be wrong: nothing of it is saved, the next start has the journal.

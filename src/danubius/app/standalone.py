@@ -310,7 +310,7 @@ class Standalone:
 
     @property
     def warning(self) -> str:
-        """For the line that says it is ready; empty: there is none."""
+        """For below the line that says it is ready; empty: there is none."""
         return (
             "open to the network, not encrypted, without log-in"
             if is_exposed(self._options.host)

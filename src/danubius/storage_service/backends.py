@@ -5,6 +5,7 @@ Each backend is a function from the name of a store to a LedgerStore; the stores
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,6 +13,7 @@ from danubius.errors import DataDirectoryInUse, InvalidArgument
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.runtime.files import LocalFiles
+from danubius.runtime.privacy import is_open_to_others
 from danubius.tier.connect import open_objects
 from danubius.tier.object_ledgers import ObjectLedgerStore
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 LOCAL_FILES_MAX: Final = 512
 """Files of one store that are kept open for writing."""
+
+log = logging.getLogger(__name__)
 
 
 class Backend(NamedTuple):
@@ -59,6 +63,11 @@ def _local(options: Mapping[str, str], files: Files) -> Backend:
         raise InvalidArgument("the backend local needs a directory: --option path=DIRECTORY")
     directory = Path(options["path"])
     files.mkdir(directory, sync=True)
+    if is_open_to_others(directory):
+        log.warning(
+            "other users of this machine may look into the directory of the ledgers: chmod go= shuts them out",
+            extra={"directory": directory},
+        )
     try:
         lock = files.lock(directory / "lock")
     except DataDirectoryInUse as error:

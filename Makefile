@@ -41,7 +41,7 @@ prove: $(STAMP) ## what is too long for `make test`: kills, histories and sizes 
 	exit $$failed
 
 prove-dev: $(STAMP) ## every test in Python's development mode, which watches asyncio and memory (half as long again)
-	$(subst $(PY),$(PY) -X dev,$(PYTEST)) -n 2 --dist worksteal -m 'not spark and not azure' tests
+	$(subst $(PY),$(PY) -X dev,$(PYTEST)) -n 2 --dist worksteal -m 'not spark and not azure and not danube_clients' tests
 
 AZURITE := .venv/azurite/node_modules/azurite
 test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes from npm (needs node and npm)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 import subprocess
@@ -49,7 +50,7 @@ async def test_bodies_are_bounded(broker: BrokerProcess, topic: str, is_chunked:
 
 async def test_an_endless_body_is_not_read_for_ever(broker: BrokerProcess, topic: str) -> None:
     async with Rest(broker) as rest:
-        head = f"POST {rest.path(topic, 'messages')} HTTP/1.1\r\nhost: x\r\n"
+        head = f"POST {rest.path(topic, 'messages')} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
         head += "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
 
         def send_for_ever() -> int:
@@ -75,6 +76,41 @@ async def test_a_page_of_another_site_changes_nothing(broker: BrokerProcess, top
         assert (await rest.http.put(rest.path(topic), json={}, headers=own)).status_code == 201
 
 
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:6652", "localhost.evil.example"])
+async def test_a_name_that_another_site_had_resolved_to_us_reads_and_deletes_nothing(
+    broker: BrokerProcess, topic: str, host: str
+) -> None:
+    """DNS rebinding: for the browser, the page and the request are of one site."""
+    async with Rest(broker) as rest:
+        await rest.publish(topic, "secret")
+        headers = {"host": host, "origin": f"http://{host}"}
+        for method, path in (
+            ("GET", rest.path(topic, "messages")),
+            ("DELETE", rest.path(topic)),
+            ("GET", "/metrics"),
+            ("GET", "/api"),
+        ):
+            answer = await rest.http.request(method, path, headers=headers)
+            assert answer.status_code == 421, (method, path)
+            assert "secret" not in answer.text
+            assert "--allowed-host" in answer.json()["detail"]
+        assert (await rest.http.get("/health", headers=headers)).status_code == 200
+        await rest.get(rest.path(topic))
+
+
+async def test_a_name_that_the_operator_allows_is_answered(start_broker: StartBroker) -> None:
+    broker = start_broker("--allowed-host", "broker.example", "--allowed-host", "*.cluster.local")
+    async with Rest(broker) as rest:
+        for host, status in (
+            ("broker.example:6652", 200),
+            ("a.cluster.local", 200),
+            ("localhost:1", 200),
+            ("other.example", 421),
+        ):
+            answer = await rest.http.get("/api/v1/broker", headers={"host": host})
+            assert answer.status_code == status, host
+
+
 async def test_headers_are_bounded(broker: BrokerProcess) -> None:
     async with Rest(broker) as rest:
         # The connection may be closed before the last of it is sent.
@@ -91,13 +127,18 @@ async def test_headers_are_bounded(broker: BrokerProcess) -> None:
         b"GET\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+        b"GET /health HTTP/1.1\nhost: localhost\n\n",
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\na: b\r\n c\r\n\r\n",
+        b"POST /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n",
     ],
 )
 async def test_what_is_no_http_is_refused(broker: BrokerProcess, garbage: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
     writer.write(garbage)
     async with asyncio.timeout(HANG_S):
-        assert (await reader.read(20)).startswith(b"HTTP/1.1 4")
+        said = await reader.read()  # to the end: the connection is closed
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(said.partition(b"\r\n\r\n")[2])["detail"]
     writer.close()
     await writer.wait_closed()
     async with Rest(broker) as rest:

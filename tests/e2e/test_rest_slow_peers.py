@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from danubius.edge.rest.bounds import (
+    BINARY_BODY_BYTES_MAX,
+    CONNECTIONS_MAX,
+    REQUESTS_MAX,
+)
 from e2e.rest_client import Rest
 from e2e.traffic import bystander, eventually
 from patience import HANG_S, SOON_S
@@ -27,7 +33,9 @@ def ask(broker: BrokerProcess, path: str, accept: str) -> socket.socket:
     """Send a request and never read."""
     lazy = socket.create_connection(("127.0.0.1", broker.http_port))
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    lazy.sendall(f"GET {path}?start=0 HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\n\r\n".encode())
+    lazy.sendall(
+        f"GET {path}?start=0 HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: {accept}\r\n\r\n".encode()
+    )
     return lazy
 
 
@@ -81,3 +89,39 @@ async def test_who_never_gets_to_a_request_is_cut_off(broker: BrokerProcess) -> 
             if begin.endswith(b"x: "):
                 tasks.create_task(drip(writer))
             tasks.create_task(hear_the_end(reader, writer))
+
+
+async def test_bodies_that_do_not_come_stop_nobody(start_broker: StartBroker, topic: str) -> None:
+    """As many as would fill the room for bodies, and as many as there may be requests, if what is announced counted."""
+    broker = start_broker()
+    length = BINARY_BODY_BYTES_MAX
+    head = f"POST /api/v1/topics{topic}/messages HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    head += f"content-type: application/octet-stream\r\ncontent-length: {length}\r\n\r\n"
+    async with Rest(broker) as rest, contextlib.AsyncExitStack() as stack:
+        for number in range(REQUESTS_MAX + 10):
+            _, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
+            stack.callback(writer.close)
+            writer.write(head.encode())
+            await writer.drain()
+            if number % 100 == 7:
+                await rest.publish(topic, "in time")
+                await rest.get(rest.path(topic))
+        large = await rest.http.post(
+            rest.path(topic, "messages"),
+            content=bytes(length - 1024),
+            headers={"content-type": "application/octet-stream"},
+        )
+        assert large.status_code == 201
+
+
+async def test_connections_that_say_nothing_do_not_hide_health(start_broker: StartBroker) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8_192)), hard))
+    broker = start_broker()
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX + 100):
+            _, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
+            stack.callback(writer.close)
+        for _ in range(5):
+            health = await asyncio.to_thread(broker.health)
+            assert health["status"] == "ok"

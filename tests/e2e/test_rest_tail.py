@@ -111,7 +111,9 @@ async def test_streams_are_bounded(start_broker: StartBroker, topic: str) -> Non
             for _ in range(TAILS_MAX):
                 one = socket.create_connection(("127.0.0.1", broker.http_port))
                 waiting.append(one)
-                one.sendall(f"GET {rest.path(topic, 'tail')} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+                one.sendall(
+                    f"GET {rest.path(topic, 'tail')} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
+                )
                 assert (await asyncio.to_thread(one.recv, 100)).startswith(b"HTTP/1.1 200")
             answer = await rest.http.get(rest.path(topic, "tail"))
             assert answer.status_code == 429
@@ -166,7 +168,7 @@ async def test_a_request_whose_body_comes_while_the_broker_stops_hears_that(
         session = await rest.open_consumer(topic)
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.http_port)
         head = (
-            f"POST {session}/receive HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+            f"POST {session}/receive HTTP/1.1\r\nhost: 127.0.0.1\r\nexpect: 100-continue\r\n"
             f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         writer.write(head.encode())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from danubius.app.ledger_stores import LedgerStoreSettings
+from danubius.edge.core.hosts import AllowedHosts, parse_allowed
 from danubius.ledger.config import LedgerConfig
 from danubius.model.limits import MIB
 from danubius.tier.config import TierConfig
@@ -35,6 +38,8 @@ class StandaloneOptions(msgspec.Struct, frozen=True):
     """Native protocol; 0 picks a free port."""
     http_port: int = 6652
     """Health and metrics; 0 picks a free port."""
+    allowed_hosts: str = ""
+    """Names that HTTP answers to beside this machine's own, separated by commas."""
     grpc: GrpcPorts | None = None
     """None: clients of Danube are not served."""
     log_level: str = "info"
@@ -59,3 +64,17 @@ def ledger_config(cache_bytes: int) -> LedgerConfig:
 def dialable(host: str) -> str:
     """What to dial for who listens on this address."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104  # a comparison, not a bind
+
+
+def http_hosts(options: StandaloneOptions) -> AllowedHosts:
+    """The names that the HTTP port answers to."""
+    ports = options.grpc or GrpcPorts()
+    own = (options.host, socket.gethostname(), ports.advertised_host, _host_of(ports.connect_url))
+    return AllowedHosts(own, parse_allowed(options.allowed_hosts))
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -23,6 +23,7 @@ from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import GrpcPorts, StandaloneOptions, ledger_config
 from danubius.app.quantities import BYTES, MILLISECONDS, parse_quantity, units_of
 from danubius.broker.config import BrokerConfig
+from danubius.edge.core.hosts import parse_allowed
 from danubius.errors import DanubiusError, InvalidArgument
 from danubius.ledger.config import LedgerConfig
 from danubius.model.field_docs import field_docs
@@ -65,6 +66,11 @@ class ServerSettings(msgspec.Struct, frozen=True):
     """The name or address under which gRPC clients reach this broker; empty: the one it listens on."""
     connect_url: Address = ""
     """Of a proxy that gRPC clients come through, for example `http://proxy:6650`; empty: there is none."""
+    allowed_hosts: str = ""
+    """Names that HTTP answers to beside this machine's own: `broker.example.com,*.example.com`; `*`: any."""
+
+    def check(self) -> None:
+        parse_allowed(self.allowed_hosts)
 
 
 class LogSettings(msgspec.Struct, frozen=True):
@@ -95,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True):
             host=self.server.host,
             port=self.server.port,
             http_port=self.server.http_port,
+            allowed_hosts=self.server.allowed_hosts,
             grpc=self._grpc(),
             log_level=self.logs.level,
             log_format=self.logs.format,
@@ -422,6 +429,7 @@ def _build(values: Mapping[str, Any], origins: Mapping[str, str], problems: list
         LogSettings(**_section(values, "logs")),
     )
     for section, check in (
+        ("server", settings.server.check),
         ("policies", functools.partial(_check_policies, settings.broker.policies)),
         ("journal", settings.journal.check),
         ("ledgers", settings.ledgers.check),

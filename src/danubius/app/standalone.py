@@ -16,7 +16,7 @@ from danubius.app.journal_probe import JournalProbe
 from danubius.app.ledger_stores import open_ledger_store
 from danubius.app.loop_lag import LoopLag
 from danubius.app.metrics import Metrics
-from danubius.app.options import dialable
+from danubius.app.options import dialable, http_hosts
 from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.app.reload import Reload
 from danubius.app.tiering import open_tier
@@ -284,7 +284,8 @@ class Standalone:
         )
         self._rest = Desk(self._node)
         routes = rest_routes(self._rest, VERSION)
-        app = build_app(HealthReport(self._problems, self._facts), metrics.render, routes, figures)
+        report = HealthReport(self._problems, self._facts)
+        app = build_app(report, metrics.render, routes, figures, http_hosts(options))
         self._http = make_server(app, options.host, options.http_port)
         self.http_port = await self._http.open()
         front, self._front = self._front, None

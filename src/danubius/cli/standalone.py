@@ -27,6 +27,7 @@ _PATHS: Final = {
     "host": "server.host",
     "port": "server.port",
     "http_port": "server.http_port",
+    "allowed_host": "server.allowed_hosts",
     "grpc_port": "server.grpc_port",
     "admin_port": "server.admin_port",
     "cache_bytes": "ledgers.cache_bytes",
@@ -87,6 +88,10 @@ Every setting is also read from DANUBIUS_SECTION_KEY. Flags win over the environ
 @click.option(
     "--http-port", type=click.IntRange(0, 65535), default=6652, show_default=True, metavar="N",
     help="Port of /health, /ready and /metrics; 0 picks a free one.",
+)  # fmt: skip
+@click.option(
+    "--allowed-host", multiple=True, metavar="NAME",
+    help="A name that HTTP answers to beside localhost, addresses and this machine's own; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--grpc-port", type=click.IntRange(0, 65535), default=6650, show_default=True, metavar="N",
@@ -216,5 +221,7 @@ def _run(
 def _plain(value: object) -> object:
     """A flag's value as a file would have it."""
     if isinstance(value, tuple):
-        return dict(cast("tuple[tuple[str, str], ...]", value))
+        values = cast("tuple[str | tuple[str, str], ...]", value)
+        texts = [each for each in values if isinstance(each, str)]
+        return ",".join(texts) if texts else dict(cast("tuple[tuple[str, str], ...]", values))
     return str(value) if isinstance(value, Path) else value

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from danubius.edge.rest.bounds import CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_S, STOP_S
+from danubius.edge.http_connection import ConnectionBounds, HttpConfig
+from danubius.edge.rest.host_check import HostCheck
 from danubius.edge.rest.measuring import Measured
 from danubius.edge.rest.serving import not_allowed, not_found
 from danubius.errors import InvalidArgument
 from danubius.runtime.listening import open_socket
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from starlette.requests import Request
+    from starlette.types import ASGIApp
 
+    from danubius.edge.core.hosts import AllowedHosts
     from danubius.edge.rest.measuring import RequestFigures
+
+
+HEALTH_PATHS: Final = ("/health", "/ready")
+"""They say nothing that is worth a site's trouble, and supervisors call the broker by any name."""
 
 
 class HealthReport:
@@ -42,8 +47,12 @@ def build_app(
     metrics: Callable[[], Awaitable[tuple[bytes, str]]],
     routes: Sequence[Route],
     figures: RequestFigures,
+    hosts: AllowedHosts,
 ) -> Starlette:
-    """The routes of the HTTP port: these, and those of the REST interface, whose requests are counted."""
+    """The routes of the HTTP port: these, and those of the REST interface, whose requests are counted.
+
+    Of requests for other hosts than `hosts` only those after the broker's health are answered.
+    """
 
     async def health(_request: Request) -> Response:
         problems = report.problems()
@@ -56,66 +65,15 @@ def build_app(
 
     app = Starlette(
         routes=[
-            Route("/health", health),
-            Route("/ready", health),
+            *(Route(path, health) for path in HEALTH_PATHS),
             Route("/metrics", prometheus),
             *routes,
         ],
         exception_handlers={404: not_found, 405: not_allowed},
-        middleware=[Middleware(Measured, figures)],
+        middleware=[Middleware(Measured, figures), Middleware(HostCheck, hosts, HEALTH_PATHS)],
     )
     app.router.redirect_slashes = False
     return app
-
-
-class HttpConnection(H11Protocol):
-    """One connection: cut off if it never gets to a request, or if there are too many."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # Found by whoever answers, in the scope of a request.
-        self.app_state = {**self.app_state, "abort": self._abort}
-        self._deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
-            return
-        self._expect_headers()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle and not self.cycle.response_complete:
-            self._expect_nothing()
-        elif self._deadline is None and not self.transport.is_closing():
-            self._expect_headers()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        # From here the keep-alive time-out counts; what is left of an old deadline does not.
-        self._expect_nothing()
-
-    def timeout_keep_alive_handler(self) -> None:
-        if self.transport.get_write_buffer_size():
-            self._abort()  # the last answer was not taken: closing would wait for that
-        else:
-            super().timeout_keep_alive_handler()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._expect_nothing()
-        super().connection_lost(exc)
-
-    def _expect_headers(self) -> None:
-        self._deadline = self.loop.call_later(HEADER_S, self._abort)
-
-    def _expect_nothing(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _abort(self) -> None:
-        self.transport.abort()
 
 
 class HttpServer(uvicorn.Server):
@@ -141,18 +99,8 @@ class HttpServer(uvicorn.Server):
         return int(self.servers[0].sockets[0].getsockname()[1])
 
 
-def make_server(app: Starlette, host: str, port: int) -> HttpServer:
-    return HttpServer(
-        uvicorn.Config(
-            app,
-            host=host,
-            port=port,
-            http=HttpConnection,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            ws="none",
-            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-            timeout_graceful_shutdown=STOP_S,
-        )
-    )
+def make_server(
+    app: ASGIApp, host: str, port: int, bounds: ConnectionBounds | None = None
+) -> HttpServer:
+    """One port; `bounds` are those of its connections."""
+    return HttpServer(HttpConfig(app, host, port, bounds or ConnectionBounds()))

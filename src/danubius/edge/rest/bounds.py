@@ -17,7 +17,11 @@ MESSAGES_BODY_BYTES_MAX: Final = 4 * MIB
 """JSON is read on the broker's loop: at this size it takes about as long as a large batch takes."""
 BINARY_BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX
 BODIES_BYTES_MAX: Final = 64 * MIB
-"""Of all requests that are being read or answered."""
+"""Of all requests that are being answered, and as much of those that are being read."""
+UNFINISHED_BODIES_MAX: Final = 500
+"""Bodies that are being read; of more, the one that began longest ago goes."""
+SMALL_BODY_BYTES: Final = 64 * KIB
+"""What is here of a body is not counted up to this: their number bounds it, and large ones cannot crowd them out."""
 ANSWERS_BYTES_MAX: Final = 128 * MIB
 """Of all answers that are being sent."""
 PIECE_BYTES: Final = 64 * KIB
@@ -26,7 +30,7 @@ HEADER_BYTES_MAX: Final = 64 * KIB
 """Of one request: its first line and all its headers."""
 
 CONNECTIONS_MAX: Final = 2_000
-"""Open at once; who comes then is cut off."""
+"""Open at once; when another comes, the one goes that has been without a request for longest."""
 REQUESTS_MAX: Final = 1_000
 """Under way at once, waiting ones included."""
 WAITS_MAX: Final = 500
@@ -42,6 +46,12 @@ HEADER_S: Final = 10.0
 """From the first byte of a request, or the connection's start, to the end of its headers."""
 BODY_S: Final = 30.0
 """For a request's body to arrive."""
+BODY_FIRST_S: Final = 5.0
+"""For the first of it,"""
+BODY_BYTES_PER_S: Final = 4 * KIB
+"""and from then on for so much a second."""
+BODY_PATIENCE_S: Final = 1.0
+"""While bodies have no room left, one that has been arriving for longer than this gives way."""
 REQUEST_S: Final = 60.0
 """For an answer, beside what the request itself asks to wait."""
 SEND_S: Final = 10.0

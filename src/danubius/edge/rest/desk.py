@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from danubius.broker.administration import administer
 from danubius.edge.line import Line
+from danubius.edge.rest.bodies import Bodies
 from danubius.edge.rest.bounds import (
     ANSWERS_BYTES_MAX,
     BODIES_BYTES_MAX,
@@ -40,7 +41,8 @@ class Desk:
         self.requests = Gate("requests", REQUESTS_MAX)
         self.waits = Gate("requests that wait", WAITS_MAX)
         self.tails = Gate("streams", TAILS_MAX)
-        self.bodies = Gate("bytes of requests", BODIES_BYTES_MAX)
+        self.bodies = Bodies()
+        self.body_bytes = Gate("bytes of requests", BODIES_BYTES_MAX)
         self.answers = Gate("bytes of answers", ANSWERS_BYTES_MAX)
 
     async def administer(self, request: AdminRequest) -> Any:

@@ -88,6 +88,12 @@ class LengthExceeded(HttpError):
     status = 413
 
 
+class MisdirectedRequest(HttpError):
+    """The request is for a host that this broker does not answer for."""
+
+    status = 421
+
+
 class UnsupportedMediaType(HttpError):
     """The request's body is of a media type that is not taken here."""
 
@@ -135,7 +141,7 @@ def respond(error: DanubiusError) -> Response:
     headers: dict[str, Any] = dict(error.headers) if isinstance(error, HttpError) else {}
     if problem.status in (429, 503):
         headers["retry-after"] = str(max(1, math.ceil(problem.wait_ms / 1000)))
-    if isinstance(error, BodyTimeout | LengthExceeded):
+    if isinstance(error, BodyTimeout | LengthExceeded | MisdirectedRequest):
         headers["connection"] = "close"  # what is left of the body is not read
     return Response(
         msgspec.json.encode(problem), problem.status, headers=headers, media_type=PROBLEM_TYPE

@@ -15,15 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from danubius.edge.rest import administering, messaging
-from danubius.edge.rest.bounds import BODY_S, REQUEST_S, WAIT_MS_MAX
+from danubius.edge.rest.bounds import REQUEST_S, WAIT_MS_MAX
 from danubius.edge.rest.endpoint import JSON
 from danubius.edge.rest.openapi import describe
 from danubius.edge.rest.page import addressed, render
 from danubius.edge.rest.pieces import send_in_pieces
 from danubius.edge.rest.problems import (
-    BodyTimeout,
     CrossOrigin,
-    LengthExceeded,
     MethodNotAllowed,
     PathNotFound,
     UnsupportedMediaType,
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
 
 ENDPOINTS: Final[Sequence[Endpoint]] = (*administering.ENDPOINTS, *messaging.ENDPOINTS)
 OCTETS: Final = "application/octet-stream"
-DISCARDED_BYTES_MAX: Final = 16 << 20
-"""Of a body that is too large, read and dropped so that the sender gets to read why."""
 _NO_CONTENT: Final = 204
 _STOPPING: Final = "the broker is stopping; try again in a moment"
 _encode: Final = msgspec.json.Encoder().encode
@@ -107,7 +103,6 @@ class Resource:
         request = Request(scope, receive)
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(self._desk.requests.take())
                 answer = await self._answer(request, held)
                 # Of what changed something, the answer must go out; those are small, or few.
                 if isinstance(answer, Response) and request.method == "GET":
@@ -145,6 +140,8 @@ class Resource:
             _check_origin(request)
         asked = await self._read(endpoint, request, held)
         self._refuse_when_stopping()  # its body may have come late, and its session be gone
+        # Only now: whoever announces a body and does not send it must not take the place of one who does.
+        held.enter_context(self._desk.requests.take())
         try:
             async with asyncio.timeout(REQUEST_S + WAIT_MS_MAX / 1000):
                 reply = await endpoint.run(self._desk, asked)
@@ -165,7 +162,7 @@ class Resource:
         if endpoint.method in ("POST", "PUT", "PATCH"):
             is_binary = _is_binary(endpoint, request)
             body = await self._read_body(endpoint, request, is_binary=is_binary)
-            held.enter_context(self._desk.bodies.take(len(body)))
+            held.enter_context(self._desk.body_bytes.take(len(body)))
         if is_binary:
             if query:
                 raise InvalidArgument("the query of the request takes nothing; use the headers")
@@ -177,34 +174,7 @@ class Resource:
         if is_binary:
             assert endpoint.binary is not None
             most = endpoint.binary.bytes_max
-        length = request.headers.get("content-length", "")
-        expected = int(length) if length.isdigit() and len(length) < 16 else most
-        with self._desk.bodies.take(min(expected, most)):
-            try:
-                async with asyncio.timeout(BODY_S):
-                    return await _collect(request, most)
-            except TimeoutError:
-                raise BodyTimeout(
-                    f"the body did not arrive within {BODY_S:.0f} s; send it faster, or in parts"
-                ) from None
-
-
-async def _collect(request: Request, most: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= most:
-            chunks.append(chunk)
-        else:
-            chunks.clear()
-        if size > most + DISCARDED_BYTES_MAX:
-            break
-    if size > most:
-        raise LengthExceeded(
-            f"the body has more than {most:,} bytes; send less at once, or use the native protocol"
-        )
-    return b"".join(chunks)
+        return await self._desk.bodies.read(request, most)
 
 
 def _check_origin(request: Request) -> None:

@@ -264,6 +264,10 @@ class BrokerProcess:
         """The most memory that it ever held in this life."""
         return self._status_kib("VmHWM") * 1024
 
+    def front_rss_peak_bytes(self) -> int:
+        """The most that the process of its gRPC ports ever held."""
+        return self._status_kib("VmHWM", self.front_pid) * 1024
+
     def reset_rss_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 

@@ -11,7 +11,8 @@ import pytest
 import danubius
 from e2e.danube_calls import calling
 from e2e.danube_peers import SHARED, DanubeConsumer, DanubeProducer, payloads
-from e2e.traffic import bystander, numbered, read_all
+from e2e.raw_http2 import SEND_MESSAGE, Http2Peer
+from e2e.traffic import bystander, eventually, numbered, read_all
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -120,11 +121,42 @@ async def test_a_message_that_clients_could_not_take_is_refused_at_once(
     async with calling(broker.grpc_port) as calls:
         producer = await DanubeProducer.open(calls, topic)
         consumer = await DanubeConsumer.open(calls, topic)
-        for size in (4 * MIB, 5 * MIB, 15 * MIB):
-            with pytest.raises(grpc.aio.AioRpcError, match="bytes") as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match="bytes") as refused:
+            await producer.send(bytes(4 * MIB))
+        assert refused.value.code() is Code.INVALID_ARGUMENT
+        for size in (5 * MIB, 15 * MIB):
+            with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as refused:
                 await producer.send(bytes(size))
-            assert refused.value.code() is Code.INVALID_ARGUMENT, size
+            assert refused.value.code() is Code.RESOURCE_EXHAUSTED, size
         large = bytes(4 * MIB - 2048)
         await producer.send(large)
         await producer.send(b"small")
         assert payloads(await consumer.take(2)) == [large, b"small"]
+
+
+@pytest.mark.parametrize(
+    ("path", "streams", "size"),
+    [
+        (SEND_MESSAGE, 64, 16 * MIB),
+        (SEND_MESSAGE, 128, 4 * MIB),
+        ("/grpc.health.v1.Health/Check", 128, 4 * MIB),
+    ],
+)
+async def test_unfinished_messages_hold_little_and_give_it_back(
+    start_broker: StartBroker, path: str, streams: int, size: int
+) -> None:
+    """All but the last byte of each is sent, as far as gRPC asks for it."""
+    broker = start_broker(grpc=True)
+    async with bystander(broker.url, "/honest/native") as other, calling(broker.grpc_port) as calls:
+        producer = await DanubeProducer.open(calls, "/honest/t")
+        before = broker.front_rss_bytes()
+        async with Http2Peer(broker.grpc_port) as peer:
+            await peer.leave_unfinished(path, streams, size)
+            peak = broker.front_rss_peak_bytes() - before
+            assert peak < 200 * MIB, f"{peak / MIB:.0f} MiB"
+            await producer.send(b"in time")
+            await other.check()
+        await eventually(
+            lambda: broker.front_rss_bytes() - before < 50 * MIB, "memory is given back"
+        )
+        await producer.send(b"as ever")

@@ -4,6 +4,8 @@ Nothing is parsed here but health and reflection, which need no broker. Invarian
 - A call that was handed over and whose client leaves before its end is cancelled at the broker.
 - Of each stream at most a window and one message wait here for its reader; of requests at most RELAYED_BYTES_MAX wait
   for the broker, and more are refused as UNAVAILABLE.
+- Of requests that are not complete, as many are read at once as `requests.py` allows, and each has REQUEST_BYTES_MAX;
+  of the others a stream holds LOOKAHEAD_BYTES.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from grpc import aio
 from danubius.edge.grpc import frames
 from danubius.edge.grpc.addresses import bracketed
 from danubius.edge.grpc.frames import Bound, header, peer_prefix
+from danubius.edge.grpc.front.requests import Requests
 from danubius.edge.grpc.window import Credit, cost_of
 from danubius.runtime.listening import ipv4_alone
 
@@ -31,9 +34,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What is read of one request: above every limit of messages, so that those are refused with a sentence of ours, and
-not far above, as requests are read whole, however many come at once."""
+REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
+"""What is read of one request. Danube's clients take no message above 4 MiB, so none is worth being read; those that
+are a little above are refused with a sentence of ours, the others by gRPC."""
+LOOKAHEAD_BYTES: Final = 16 * 1024
+"""Of a stream that nobody reads from yet."""
+CONNECTIONS_MAX: Final = 5_000
+"""On each port."""
+HANDSHAKE_MS: Final = 10_000
+"""For a connection to say that it is HTTP/2."""
+IDLE_MS: Final = 300_000
+"""A connection without a call for this long is ended in good order; its client connects again with its next call."""
 RELAYED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of requests that the broker has not read yet."""
 CALLS_MAX: Final = 10_000
@@ -57,6 +68,12 @@ _OPTIONS: Final = [
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),  # clients may ask as often as they like
+    ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+    # Measuring the line would let windows grow to many times that, for every stream of the connection.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
 ]
 _STATUSES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -103,6 +120,7 @@ class Ports:
         self._servers = [_server(), _server()]
         self._calls: dict[int, asyncio.Future[Frame] | _Reading] = {}
         self._last = 0
+        self._requests = Requests()
 
     async def bind(self, asked: Open) -> Bound:
         """Take the ports; PortTaken if one of them is another's, and stays it."""
@@ -119,7 +137,7 @@ class Ports:
 
         for server, methods in zip(self._servers, (served.data, served.admin), strict=True):
             names = self._add(server, methods)
-            await add_standard(server, names)
+            await add_standard(server, names, self._requests)
             await server.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -139,22 +157,26 @@ class Ports:
     # ------------------------------------------------------------ methods
 
     def _add(self, server: aio.Server, methods: Sequence[Method]) -> list[str]:
-        """Serve these; returns the names of their services."""
+        """Serve these; returns the names of their services.
+
+        A stream of requests is the same on the wire as one request, and is read when we say so and not before.
+        """
         tables: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
         for method in methods:
             table = tables.setdefault(method.service, {})
             if method.is_stream:
-                table[method.name] = grpc.unary_stream_rpc_method_handler(self._stream(method))
+                table[method.name] = grpc.stream_stream_rpc_method_handler(self._stream(method))
             else:
-                table[method.name] = grpc.unary_unary_rpc_method_handler(self._unary(method))
+                table[method.name] = grpc.stream_unary_rpc_method_handler(self._unary(method))
         server.add_generic_rpc_handlers(
             tuple(grpc.method_handlers_generic_handler(*item) for item in tables.items())
         )
         return list(tables)
 
     def _unary(self, method: Method) -> Any:
-        async def call(request: bytes, context: Context) -> bytes:
+        async def call(_requests: Any, context: Context) -> bytes:
             await self._check(context)
+            request = await self._requests.read(context)
             answered: asyncio.Future[Frame] = self._loop.create_future()
             number = self._hand_over(method, request, context, answered)
             try:
@@ -171,8 +193,9 @@ class Ports:
         return call
 
     def _stream(self, method: Method) -> Any:
-        async def call(request: bytes, context: Context) -> None:
+        async def call(_requests: Any, context: Context) -> None:
             await self._check(context)
+            request = await self._requests.read(context)
             reading = _Reading()
             number = self._hand_over(method, request, context, reading)
             try:

@@ -86,6 +86,10 @@ bench-cold: $(STAMP) ## cold storage beside plain OpenDAL, publishing with and w
 bench-grpc: $(STAMP) ## Danube's own client beside the native one (minutes)
 	@$(PY) benches/grpc.py $(BENCH_ARGS)
 
+.PHONY: bench-attacks
+bench-attacks: $(STAMP) ## memory, and latency of others, under attacks on the ports; --src SRC measures an older checkout (minutes)
+	@$(PY) benches/attacks.py $(BENCH_ARGS)
+
 fuzz: $(STAMP) ## the property and fuzz tests again with fresh dice and many more examples
 	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -n 2 --timeout 7200 tests/property $(wildcard tests/fuzz)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker.session import Session
+from danubius.edge.core.reading_turns import ReadingTurns, TurnBounds
 from danubius.errors import DanubiusError, TooManyConnections
 from danubius.runtime.busy_poll import BusyPoll
 from danubius.runtime.net import StreamProtocol, listen
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from danubius.broker.node import Node
     from danubius.broker.peer import Buffer
+    from danubius.edge.core.reading_turns import Turn
     from danubius.runtime.net import Listener
     from danubius.wire.commands import AnyCommand
     from danubius.wire.frame import Frame
@@ -36,6 +39,18 @@ READ_BYTES_A_TURN: Final = 512 * 1024
 LARGE_WRITE_BYTES: Final = 64 * 1024
 """What takes the kernel long enough to take for others to be served before."""
 
+LARGE_FRAMES: Final = TurnBounds(
+    at_once_max=256 * 1024 * 1024,
+    per_connection_max=1,
+    waiting_max=sys.maxsize,  # a connection has one at the most, and is not read from while it waits
+    patience_s=2.0,
+    whole_s=60.0,
+)
+"""Frames that have memory of their own while they come in, by what they take when they are complete. More wait, unread;
+while they do, whoever does not come to an end is cut off after a moment."""
+LARGE_FRAMES_WATCH_S: Final = 0.5
+
+_ROOM: Final = "room"
 _OPEN: Final = ConnectionState.OPEN  # looked up for every frame
 
 log = logging.getLogger(__name__)
@@ -51,12 +66,15 @@ class BinaryConnection:
         self._probes: dict[int, Callable[[bool], None]] = {}
         self._next_probe = 1
         self._opened_s = edge.loop.time()
+        self._large_frame = 0
+        self._turn: Turn | None = None
+        """Of the large frame that has begun to come."""
         self.protocol: StreamProtocol[Frame] = StreamProtocol(
             self._wire,
             self._received,
             on_closed=self._closed,
             on_protocol_error=self._refused,
-            on_batch_end=edge.read_ended,
+            on_batch_end=self._read_ended,
             on_pause_writing=self._writing_paused,
             on_resume_writing=self._writing_resumed,
             on_connected=self._connected,
@@ -115,9 +133,11 @@ class BinaryConnection:
     # ------------------------------------------------------------ the socket's side
 
     def _connected(self) -> None:
-        self._edge.connections[self] = None
-        if len(self._edge.connections) > self._edge.broker.config.connections_max:
-            limit = self._edge.broker.config.connections_max
+        edge = self._edge
+        edge.connections[self] = None
+        edge.strangers[self] = None
+        limit = edge.broker.config.connections_max
+        if len(edge.connections) > limit and not edge.send_a_stranger_away(self):
             self._refused(TooManyConnections(f"the broker serves {limit} connections at the most"))
             self.protocol.close()
 
@@ -131,6 +151,41 @@ class BinaryConnection:
             # Goodbye was said, or Hello was refused and the answer says why.
             self.protocol.close()
 
+    def _read_ended(self, count: int) -> None:
+        if self._wire.large_frame != self._large_frame:
+            self._take_turn()
+        self._edge.read_ended(count)
+
+    def _take_turn(self) -> None:
+        """A large frame has begun, or ended, or one after the other."""
+        edge = self._edge
+        now_s = edge.loop.time()
+        if self._turn is not None:
+            edge.large_frames.end(self._turn, now_s)
+            self._turn = None
+        self._large_frame = self._wire.large_frame
+        if not self._large_frame or self.protocol.is_closing:
+            return
+        turn = edge.large_frames.ask(
+            self.address, now_s, self._cut_off, self._wire.large_frame_bytes
+        )
+        assert turn is not None, "as many may wait as there are connections"
+        self._turn = turn
+        turn.is_excused = lambda: self.protocol.is_reading_paused
+        if not turn.is_reading:
+            turn.on_begin = lambda: self.resume_reading(_ROOM)
+            self.pause_reading(_ROOM)
+        edge.watch_large_frames()
+
+    def _cut_off(self) -> None:
+        log.info("connection cut off in the middle of a frame", extra={"peer": self.address})
+        self.protocol.abort()
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not introduced itself."""
+        return self._wire.state in (ConnectionState.HELLO, ConnectionState.GREETED)
+
     def _can_send(self, opcode: Opcode) -> bool:
         return opcode in LEGAL[self._wire.state][Role.BROKER]
 
@@ -142,6 +197,9 @@ class BinaryConnection:
 
     def _closed(self, _reason: Exception | None) -> None:
         self._edge.forget(self)
+        if self._turn is not None:
+            self._edge.large_frames.end(self._turn, self._edge.loop.time())
+            self._turn = None
         self._session.close()
         for number in list(self._probes):
             self._probe_answered(number, False)
@@ -161,7 +219,7 @@ class BinaryConnection:
         """Ping a silent peer, cut off one that has been silent for too long."""
         config = self._edge.broker.config
         keepalive_s = config.keepalive_ms / 1000
-        if self._wire.state in (ConnectionState.HELLO, ConnectionState.GREETED):
+        if self.is_stranger:
             if now_s - self._opened_s > config.handshake_timeout_ms / 1000:
                 self.protocol.abort()
             return
@@ -190,6 +248,10 @@ class BinaryEdge:
         self.broker_name = broker_name
         self.advertised_url = ""
         self.connections: dict[BinaryConnection, None] = {}
+        self.strangers: dict[BinaryConnection, None] = {}
+        """Those that had not introduced themselves when it was last looked, the oldest first."""
+        self.large_frames = ReadingTurns(LARGE_FRAMES)
+        self._large_frames_watch: asyncio.TimerHandle | None = None
         self.refusals = 0
         self.written: list[StreamProtocol[Frame]] = []
         """Connections that were written to during the commit under way."""
@@ -218,10 +280,34 @@ class BinaryEdge:
         self.broker.is_stopping = True
         if self._listener is not None:
             self._listener.close()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._large_frames_watch):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self.connections):
             connection.say_goodbye("the broker is stopping")
+
+    def send_a_stranger_away(self, besides: BinaryConnection) -> bool:
+        """Whoever has waited for longest without introducing itself goes; whether there was one."""
+        while self.strangers:
+            oldest = next(iter(self.strangers))
+            if oldest is besides:
+                return False
+            del self.strangers[oldest]
+            if oldest.is_stranger:
+                oldest.protocol.abort()
+                return True
+        return False
+
+    def watch_large_frames(self) -> None:
+        """While there are some, see who does not come to an end."""
+        if self._large_frames_watch is None:
+            self._large_frames_watch = self.loop.call_later(LARGE_FRAMES_WATCH_S, self._watch)
+
+    def _watch(self) -> None:
+        self._large_frames_watch = None
+        self.large_frames.tick(self.loop.time())
+        if self.large_frames.reading:
+            self.watch_large_frames()
 
     async def wait_closed(self) -> None:
         """Until the last connection has ended."""
@@ -255,5 +341,6 @@ class BinaryEdge:
 
     def forget(self, connection: BinaryConnection) -> None:
         self.connections.pop(connection, None)
+        self.strangers.pop(connection, None)
         if self._emptied is not None and not self.connections and not self._emptied.done():
             self._emptied.set_result(None)

@@ -91,6 +91,7 @@ class Connection:
         "_ended",
         "_failure",
         "_inbox",
+        "_large_frames",
         "_pending",
         "_receivable",
         "_receive_bytes_max",
@@ -98,6 +99,8 @@ class Connection:
         "_send_bytes_max",
         "_sendable",
         "frame_bytes_max",
+        "large_frame",
+        "large_frame_bytes",
         "state",
         "version",
     )
@@ -109,6 +112,11 @@ class Connection:
         self._role = role
         self._inbox = ReceiveBuffer()
         self._pending: tuple[AnyCommand, int] | None = None
+        self._large_frames = 0
+        self.large_frame = 0
+        """The number of the large frame that has begun to come, among all of this connection; 0: there is none."""
+        self.large_frame_bytes = 0
+        """What it takes when it is complete."""
         self._failure: DanubiusError | None = None
         self._ended = False
         self._discards = False
@@ -171,6 +179,7 @@ class Connection:
         except DanubiusError as failure:
             self._failure = failure
             self._pending = None
+            self.large_frame = 0
             self._inbox.discard()
             if self.state is not ConnectionState.CLOSED:
                 self._enter(ConnectionState.CLOSING)
@@ -217,6 +226,9 @@ class Connection:
         if available < total:
             self._pending = command, correlation_id
             inbox.begin_direct(start + payload_at, total - payload_at)
+            self._large_frames += 1
+            self.large_frame = self._large_frames
+            self.large_frame_bytes = total
             return None
         inbox.start = start + total
         if total == payload_at:
@@ -231,6 +243,7 @@ class Connection:
         assert self._pending is not None
         command, correlation_id = self._pending
         self._pending = None
+        self.large_frame = 0
         return Frame(command, correlation_id, payload)
 
     def _turn_received(self, command: AnyCommand) -> None:

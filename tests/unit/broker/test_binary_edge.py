@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from danubius.edge import binary
 from danubius.edge.binary import BinaryConnection, BinaryEdge
-from danubius.wire.commands import Hello, Ping, Pong, Welcome
+from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
 from danubius.wire.connection import Connection
 from danubius.wire.states import Role
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
 
 class MutePeer:
@@ -28,6 +29,10 @@ class MutePeer:
 
     def say(self, command: Any, correlation_id: int = 0) -> None:
         self._writer.writelines(self._wire.send(command, correlation_id))
+
+    def large_frame(self, number: int) -> bytes:
+        """A batch that is none, for a producer that there is not."""
+        return b"".join(map(bytes, self._wire.send(Produce(1), number, [bytes(LARGE)])))
 
     async def hear(self, kind: type) -> int:
         """Wait for a command of a kind and return its number."""
@@ -93,3 +98,104 @@ async def test_a_peer_that_the_broker_does_not_read_from_is_alive(
             connection._writing_paused()
             connection._writing_resumed()
         assert await result is True
+
+
+# ---------------------------------------------------------------- whoever does not come to an end
+
+WHOLE: Any = binary.LARGE_FRAMES._replace(at_once_max=1_000_000, patience_s=0.0, whole_s=3600.0)
+LARGE = 600_000
+
+
+class Peers:
+    """Connections to one edge."""
+
+    def __init__(self, edge: BinaryEdge, port: int) -> None:
+        self.edge = edge
+        self._port = port
+        self.lines: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        line = await asyncio.open_connection("127.0.0.1", self._port)
+        self.lines.append(line)
+        return line
+
+    async def greet(self) -> tuple[MutePeer, asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await self.connect()
+        peer = MutePeer(reader, writer)
+        peer.say(Hello(1, 1, "test"), 1)
+        await peer.hear(Welcome)
+        return peer, reader, writer
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(50):
+            while not is_so():  # noqa: ASYNC110  # what is waited for has no event
+                await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def listening(bench: Any) -> AsyncGenerator[Peers]:
+    edge = BinaryEdge(bench.node, asyncio.get_running_loop(), "broker")
+    peers = Peers(edge, await edge.open("127.0.0.1", 0, "127.0.0.1"))
+    try:
+        yield peers
+    finally:
+        for connection in list(edge.connections):
+            connection.protocol.abort()
+        edge.close()
+        await edge.wait_closed()
+        for _, writer in peers.lines:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def test_connections_that_say_nothing_keep_nobody_out(bench: Any) -> None:
+    async with listening(bench) as peers:
+        greeted, *_ = await peers.greet()
+        silent = [(await peers.connect())[0] for _ in range(3)]
+        await peers.until(lambda: len(peers.edge.connections) == 4)
+        bench.broker.config = msgspec.structs.replace(bench.broker.config, connections_max=4)
+        for _ in range(2):
+            await peers.greet()
+        async with asyncio.timeout(50):
+            for reader in silent[:2]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        greeted.say(Ping(), 9)
+        assert await greeted.hear(Pong) == 9
+
+
+async def test_an_unfinished_large_frame_gives_way_to_one_that_waits(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binary, "LARGE_FRAMES", WHOLE)
+    monkeypatch.setattr(binary, "LARGE_FRAMES_WATCH_S", 0.0)
+    async with listening(bench) as peers:
+        turns = peers.edge.large_frames
+        attacker, stalled, writer = await peers.greet()
+        writer.write(attacker.large_frame(7)[:-1])
+        await peers.until(lambda: turns.reading == 1)
+        honest, _, writer = await peers.greet()
+        writer.write(honest.large_frame(8))
+        async with asyncio.timeout(50):
+            with contextlib.suppress(ConnectionResetError):
+                assert await stalled.read() == b""
+            assert await honest.hear(Error) == 8  # there is no such producer, and it was asked
+        await peers.until(lambda: turns.reading == turns.waiting == 0)
+
+
+async def test_while_there_is_room_an_unfinished_large_frame_is_waited_for(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binary, "LARGE_FRAMES", WHOLE._replace(at_once_max=10 * LARGE))
+    monkeypatch.setattr(binary, "LARGE_FRAMES_WATCH_S", 0.0)
+    async with listening(bench) as peers:
+        slow, _, first = await peers.greet()
+        frame = slow.large_frame(7)
+        first.write(frame[:-1])
+        await peers.until(lambda: peers.edge.large_frames.reading == 1)
+        quick, _, second = await peers.greet()
+        second.write(quick.large_frame(8))
+        assert await quick.hear(Error) == 8
+        first.write(frame[-1:])
+        assert await slow.hear(Error) == 7

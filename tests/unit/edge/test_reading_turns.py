@@ -110,3 +110,36 @@ def test_who_goes_while_it_waits_leaves_nothing_behind() -> None:
     assert room.began == ["a1"]
     assert room.turns.reading == 0
     assert room.ask("c1").is_reading
+
+
+def test_room_is_by_weight_and_nobody_overtakes_because_it_is_lighter() -> None:
+    turns = ReadingTurns(BOUNDS._replace(at_once_max=100))
+    first = turns.ask("a", 0.0, lambda: None, 80)
+    heavy = turns.ask("b", 0.0, lambda: None, 50)
+    light = turns.ask("c", 0.0, lambda: None, 10)
+    assert first is not None
+    assert heavy is not None
+    assert light is not None
+    assert (first.is_reading, heavy.is_reading, light.is_reading) == (True, False, False)
+    turns.end(first, 0.0)
+    assert (heavy.is_reading, light.is_reading) == (True, True)
+
+
+def test_one_that_is_heavier_than_there_is_room_for_is_read_alone() -> None:
+    turns = ReadingTurns(BOUNDS)
+    heavy = turns.ask("a", 0.0, lambda: None, 1_000)
+    assert heavy is not None
+    assert heavy.is_reading
+
+
+def test_whom_we_keep_waiting_is_not_cut_off() -> None:
+    room = Room(BOUNDS._replace(at_once_max=1))
+    paused = room.ask("a1", 0.0)
+    paused.is_excused = lambda: True
+    room.ask("b1", 0.0)
+    room.turns.tick(99.0)
+    assert room.cut == []
+    paused.is_excused = lambda: False
+    room.turns.tick(99.0)
+    room.turns.tick(99.5)
+    assert room.cut == ["a1"]

@@ -1,10 +1,12 @@
-"""Who may have its request read: a message may grow to its limit while it is read, so only so many are read at once.
+"""Who may be read: what is being read may grow to its limit and may not come to its end, so room for it is bounded.
 
-Nothing is known of a message before it is read, neither its size nor whether it comes. Invariants:
-- At most `at_once_max` are read at a time, of one connection at most `per_connection_max`; at most `waiting_max` wait.
-- Those who wait have their turns connection by connection, whoever asked first within each.
+Invariants:
+- Those who are read weigh at most `at_once_max` together, or it is a single one; of one connection at most
+  `per_connection_max` are read, and at most `waiting_max` wait.
+- Those who wait have their turns connection by connection, whoever asked first within each; nobody overtakes because it
+  is lighter.
 - Whoever is read for longer than `whole_s` is cut off, and while others wait, whoever is read for longer than
-  `patience_s`, the oldest first, one for each who waits.
+  `patience_s`, the oldest first, one for each who waits; but nobody whom we ourselves keep waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ class TurnBounds(NamedTuple):
     """Of all connections together, unless it says otherwise."""
 
     at_once_max: int
+    """The weights of those who are read."""
     per_connection_max: int
     waiting_max: int
     patience_s: float
@@ -29,12 +32,26 @@ class TurnBounds(NamedTuple):
 class Turn:
     """One request's."""
 
-    __slots__ = ("began_s", "connection", "cut_off", "is_over", "is_reading", "on_begin")
+    __slots__ = (
+        "began_s",
+        "connection",
+        "cut_off",
+        "is_cut_off",
+        "is_excused",
+        "is_over",
+        "is_reading",
+        "on_begin",
+        "weight",
+    )
 
-    def __init__(self, connection: str, cut_off: Callable[[], None]) -> None:
+    def __init__(self, connection: str, weight: int, cut_off: Callable[[], None]) -> None:
         """`cut_off` is called at most once, while it is read."""
         self.connection = connection
+        self.weight = weight
         self.cut_off = cut_off
+        self.is_cut_off = False
+        self.is_excused: Callable[[], bool] | None = None
+        """Whether it is slow because of us."""
         self.began_s = 0.0
         self.is_reading = False
         self.is_over = False
@@ -48,6 +65,7 @@ class ReadingTurns:
     def __init__(self, bounds: TurnBounds) -> None:
         self._bounds = bounds
         self._reading: dict[Turn, None] = {}  # the oldest first
+        self._weight = 0
         self._of_connection: Counter[str] = Counter()
         self._waiting: dict[str, deque[Turn]] = {}  # the connection whose turn it is first
         self._waiting_count = 0
@@ -61,10 +79,12 @@ class ReadingTurns:
     def waiting(self) -> int:
         return self._waiting_count
 
-    def ask(self, connection: str, now_s: float, cut_off: Callable[[], None]) -> Turn | None:
+    def ask(
+        self, connection: str, now_s: float, cut_off: Callable[[], None], weight: int = 1
+    ) -> Turn | None:
         """A turn, now or later as its `is_reading` says; None if too many wait."""
-        turn = Turn(connection, cut_off)
-        if self._has_room(connection) and not self._waiting_count:
+        turn = Turn(connection, weight, cut_off)
+        if not self._waiting_count and self._has_room(turn) and self._may_have(connection):
             self._begin(turn, now_s)
         elif self._waiting_count >= self._bounds.waiting_max:
             return None
@@ -81,6 +101,7 @@ class ReadingTurns:
         turn.is_over = True
         if turn.is_reading:
             del self._reading[turn]
+            self._weight -= turn.weight
             self._of_connection[turn.connection] -= 1
             if not self._of_connection[turn.connection]:
                 del self._of_connection[turn.connection]
@@ -100,24 +121,29 @@ class ReadingTurns:
             age_s = now_s - turn.began_s
             if age_s < self._bounds.patience_s:
                 break
+            if turn.is_cut_off or (turn.is_excused is not None and turn.is_excused()):
+                continue
             if left > 0 or age_s >= self._bounds.whole_s:
                 left -= 1
                 self.cut_off_total += 1
+                turn.is_cut_off = True
                 turn.cut_off()
 
-    def _has_room(self, connection: str) -> bool:
-        return (
-            len(self._reading) < self._bounds.at_once_max
-            and self._of_connection[connection] < self._bounds.per_connection_max
-        )
+    def _has_room(self, turn: Turn) -> bool:
+        return not self._reading or self._weight + turn.weight <= self._bounds.at_once_max
+
+    def _may_have(self, connection: str) -> bool:
+        return self._of_connection[connection] < self._bounds.per_connection_max
 
     def _admit(self, now_s: float) -> None:
         """Those who wait, as far as there is room."""
         passed_over = 0
-        while passed_over < len(self._waiting) and len(self._reading) < self._bounds.at_once_max:
-            connection = next(iter(self._waiting))
-            queue = self._waiting.pop(connection)
-            if self._has_room(connection):
+        while passed_over < len(self._waiting):
+            connection, queue = next(iter(self._waiting.items()))
+            if not self._has_room(queue[0]):
+                return
+            del self._waiting[connection]
+            if self._may_have(connection):
                 passed_over = 0
                 turn = queue.popleft()
                 self._waiting_count -= 1
@@ -133,4 +159,5 @@ class ReadingTurns:
         turn.began_s = now_s
         turn.is_reading = True
         self._reading[turn] = None
+        self._weight += turn.weight
         self._of_connection[turn.connection] += 1

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from danubius.edge.core.reading_turns import Turn
 
-READ_AT_ONCE_MAX: Final = 32
+READ_AT_ONCE_MAX: Final = 16
 """Requests; with the largest there may be, this bounds memory."""
-READ_PER_CONNECTION_MAX: Final = 24
+READ_PER_CONNECTION_MAX: Final = 12
 """So that one connection, however many calls it has, leaves room for others."""
 WAITING_MAX: Final = 10_000
 """Requests that wait for their turn; more are refused as UNAVAILABLE."""

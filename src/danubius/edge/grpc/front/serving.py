@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024 + 64 * 1024
-"""What is read of one request. Danube's clients take no message above 4 MiB, so none is worth being read; those that
-are a little above are refused with a sentence of ours, the others by gRPC."""
+REQUEST_BYTES_MAX: Final = 10 * 1024 * 1024 + 64 * 1024
+"""What is read of one request: Danube's own limit of messages, and what is around one. Messages above ours are refused
+with a status on which its clients give up; what gRPC itself says of a larger one makes them try again for ever."""
 LOOKAHEAD_BYTES: Final = 16 * 1024
 """Of a stream that nobody reads from yet."""
 CONNECTIONS_MAX: Final = 5_000

@@ -54,7 +54,9 @@ class Http2Peer:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def leave_unfinished(self, path: str, streams: int, size: int) -> None:
+    async def leave_unfinished(
+        self, path: str, streams: int, size: int, *, deadline: str = ""
+    ) -> None:
         """Begin so many messages, and send all but the last byte of each; back when each is sent or was refused."""
         headers = b"".join(
             _literal(name, value)
@@ -65,6 +67,7 @@ class Http2Peer:
                 (":authority", "127.0.0.1"),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
+                *([("grpc-timeout", deadline)] if deadline else []),
             )
         )
         for _ in range(streams):

@@ -22,6 +22,10 @@ SYNCED_PER_MESSAGE: Final = 100_000
 """Ledgers of one sync: as many as fit, for each call syncs anew."""
 CALL_SECONDS_MAX: Final = 120.0
 """The latest deadline: a worker is never held for longer."""
+RECEIVE_SECONDS_MAX: Final = 10.0
+"""For a message to arrive once a worker waits for it,"""
+CROWD_SECONDS_MAX: Final = 1.0
+"""and while every worker waits for one."""
 
 WORKERS: Final = 16
 """Calls of a server that are carried out at once; each holds a message at most."""

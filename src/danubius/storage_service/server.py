@@ -1,7 +1,8 @@
 """The storage service over any LedgerStore: requests checked, carried out, and errors turned into statuses.
 
 A sync gRPC server: stores block, and a worker takes its next request from the wire only when it has done the one
-before, so memory is bounded by the workers. Every call has a deadline, so no worker is held for ever. What is wrong
+before, so memory is bounded by the workers. Every call has a deadline, which is looked at before its request is read,
+and a request that does not come to its end is given up (`receiving.py`), so no worker is held for ever. What is wrong
 with a request is said in a sentence, INVALID_ARGUMENT; an exception that is none of ours is a bug, logged and answered
 INTERNAL.
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from danubius.errors import DanubiusError, InvalidArgument, Overloaded, ShuttingDown, StorageFull
@@ -32,6 +33,7 @@ from danubius.storage_service.bounds import (
 from danubius.storage_service.calls import Calls, DamagedOnTheWay
 from danubius.storage_service.figures import Figures
 from danubius.storage_service.messages import POOL, SERVICE
+from danubius.storage_service.receiving import Receiving
 from danubius.storage_service.stores import Fenced
 
 if TYPE_CHECKING:
@@ -51,8 +53,12 @@ _OPTIONS: Final = [
     ("grpc.keepalive_timeout_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),  # brokers may ask as often as they like
+    # Measuring the line would let the windows of streams that nobody reads from grow.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.server_handshake_timeout_ms", KEEPALIVE_MS // 2),
 ]
 _Code = grpc.StatusCode
+_NO_REQUEST: Final = "the call ended without a request"
 
 
 class _Malformed:
@@ -90,6 +96,7 @@ class StorageServer:
         self._calls = Calls(stores, self._figures)
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="danubius-storage")
         self._is_stopping = False
+        self._receiving = Receiving()
         self._server = grpc.server(self._pool, options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         handlers = {method.name: self._handler(method) for method in SERVICE.methods}
         self._server.add_generic_rpc_handlers(
@@ -115,6 +122,7 @@ class StorageServer:
         return bound
 
     def start(self) -> None:
+        self._receiving.start()
         self._server.start()
 
     def stop(self, grace_s: float) -> None:
@@ -122,17 +130,56 @@ class StorageServer:
         self._is_stopping = True
         self._server.stop(grace_s).wait()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._receiving.close()
 
     def _add_standard(self) -> None:
-        """Health for orchestrators, reflection for tools like grpcurl."""
+        """Health for orchestrators, reflection for tools like grpcurl.
+
+        Their requests are waited for as all others are. Nobody can watch health: it would hold a worker.
+        """
         servicer = health.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
         for described in (health_pb2, reflection_pb2):
             POOL.AddSerializedFile(described.DESCRIPTOR.serialized_pb)
         known = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         names = (SERVICE.full_name, known, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server, pool=POOL)
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    known, {"Check": self._checking_handler(servicer)}
+                ),
+                grpc.method_handlers_generic_handler(
+                    reflection.SERVICE_NAME,
+                    {"ServerReflectionInfo": self._reflection_handler(names)},
+                ),
+            )
+        )
         servicer.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
+
+    def _checking_handler(self, servicer: health.HealthServicer) -> Any:
+        def check(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            for request in self._receiving.each(requests, context):
+                return servicer.Check(request, context)
+            return context.abort(_Code.INVALID_ARGUMENT, _NO_REQUEST)
+
+        return grpc.stream_unary_rpc_method_handler(
+            check,
+            health_pb2.HealthCheckRequest.FromString,
+            health_pb2.HealthCheckResponse.SerializeToString,
+        )
+
+    def _reflection_handler(self, names: tuple[str, ...]) -> Any:
+        servicer: Any = reflection.ReflectionServicer(names, pool=POOL)
+
+        def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            yield from servicer.ServerReflectionInfo(
+                self._receiving.each(requests, context), context
+            )
+
+        return grpc.stream_stream_rpc_method_handler(
+            answer,
+            reflection_pb2.ServerReflectionRequest.FromString,
+            reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
 
     # ------------------------------------------------------------ one call
 
@@ -146,22 +193,23 @@ class StorageServer:
             except DecodeError as error:
                 return _Malformed(str(error))
 
+        # As streams, whatever the proto says, which is the same on the wire: so the request is read by us, not before.
         work = getattr(self._calls, method.name)
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(method, work), read, write)
-        if method.client_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._single(method, work), read, write)
-        return grpc.unary_unary_rpc_method_handler(self._single(method, work), read, write)
+            return grpc.stream_stream_rpc_method_handler(self._streaming(method, work), read, write)
+        return grpc.stream_unary_rpc_method_handler(self._single(method, work), read, write)
 
     def _single(self, method: MethodDescriptor, work: Callable[..., Any]) -> Callable[..., Any]:
-        def call(request: Any, context: grpc.ServicerContext) -> Any:
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             problem = None
             began = time.monotonic()
             try:
-                left = self._check(request, context, method)
-                if method.client_streaming:
-                    request = (_checked(each, method) for each in request)
-                answer = work(request, left)
+                left = self._check(context)
+                received = self._received(requests, context, method)
+                answer = work(received if method.client_streaming else _first(received), left)
+            except grpc.RpcError:
+                self._figures.called(method.name, _Code.CANCELLED.name, time.monotonic() - began)
+                raise  # nobody waits for an answer any more
             except Exception as error:  # noqa: BLE001  # whatever it is, the caller is told, or the log
                 problem = error
                 answer = None
@@ -171,11 +219,14 @@ class StorageServer:
         return call
 
     def _streaming(self, method: MethodDescriptor, work: Callable[..., Any]) -> Callable[..., Any]:
-        def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        def call(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
             problem = None
             began = time.monotonic()
             try:
-                yield from work(request, self._check(request, context, method))
+                left = self._check(context)
+                yield from work(_first(self._received(requests, context, method)), left)
+            except grpc.RpcError:
+                raise  # nobody waits for an answer any more
             except Exception as error:  # noqa: BLE001  # whatever it is, the caller is told, or the log
                 problem = error
             finally:
@@ -185,13 +236,15 @@ class StorageServer:
 
         return call
 
-    def _check(
-        self, request: Any, context: grpc.ServicerContext, method: MethodDescriptor
-    ) -> float:
+    def _received(
+        self, requests: Iterator[Any], context: grpc.ServicerContext, method: MethodDescriptor
+    ) -> Iterator[Any]:
+        return (_checked(each, method) for each in self._receiving.each(requests, context))
+
+    def _check(self, context: grpc.ServicerContext) -> float:
         """Whether the call may go on, and for how many seconds."""
         if self._is_stopping:
             raise ShuttingDown("the storage server is stopping; try again")
-        _checked(request, method)
         left: Any = (
             context.time_remaining()
         )  # None, or beyond every bound, where there is no deadline
@@ -214,6 +267,12 @@ class StorageServer:
             log.error("a call failed", exc_info=problem, extra={"method": method.name})
             text = "the storage server failed; its log says how"
         context.abort(status_of(problem), text)
+
+
+def _first(received: Iterator[Any]) -> Any:
+    for request in received:
+        return request
+    raise InvalidArgument(_NO_REQUEST)
 
 
 def _checked(request: Any, method: MethodDescriptor) -> Any:

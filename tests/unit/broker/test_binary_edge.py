@@ -14,6 +14,7 @@ from danubius.edge.binary import BinaryConnection, BinaryEdge
 from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
 from danubius.wire.connection import Connection
 from danubius.wire.states import Role
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -127,7 +128,7 @@ class Peers:
         return peer, reader, writer
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(HANG_S):
             while not is_so():  # noqa: ASYNC110  # what is waited for has no event
                 await asyncio.sleep(0)
 
@@ -157,7 +158,7 @@ async def test_connections_that_say_nothing_keep_nobody_out(bench: Any) -> None:
         bench.broker.config = msgspec.structs.replace(bench.broker.config, connections_max=4)
         for _ in range(2):
             await peers.greet()
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(HANG_S):
             for reader in silent[:2]:
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
@@ -177,7 +178,7 @@ async def test_an_unfinished_large_frame_gives_way_to_one_that_waits(
         await peers.until(lambda: turns.reading == 1)
         honest, _, writer = await peers.greet()
         writer.write(honest.large_frame(8))
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(HANG_S):
             with contextlib.suppress(ConnectionResetError):
                 assert await stalled.read() == b""
             assert await honest.hear(Error) == 8  # there is no such producer, and it was asked

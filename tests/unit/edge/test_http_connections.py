@@ -18,6 +18,7 @@ from danubius.edge.core.hosts import AllowedHosts
 from danubius.edge.http import make_server
 from danubius.edge.http_connection import ConnectionBounds
 from danubius.edge.rest.host_check import HostCheck
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -74,7 +75,7 @@ async def served(bounds: ConnectionBounds) -> AsyncGenerator[Port]:
     server = make_server(app, "127.0.0.1", 0, bounds)
     port.number = await server.open()
     try:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(HANG_S):
             yield port
     finally:
         await port.close()

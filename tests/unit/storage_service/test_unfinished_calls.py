@@ -14,6 +14,7 @@ from danubius.storage_service.bounds import CROWD_SECONDS_MAX, RECEIVE_SECONDS_M
 from danubius.storage_service.messages import SERVICE
 from danubius.storage_service.receiving import Receiving, overdue
 from e2e.raw_http2 import Http2Peer
+from patience import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ async def test_as_many_unfinished_calls_as_there_are_workers_stop_nobody(
     async with Http2Peer(served.port) as peer:
         await peer.leave_unfinished(path, 2 * WORKERS, 1000, deadline="100S")
         client = served.connect()
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(HANG_S):
             await asyncio.to_thread(client.create, REF, HEADER, [b"x"])
 
 

@@ -105,4 +105,4 @@ def test_damaged_cursor_bytes_give_a_danubius_error_or_a_sound_cursor(damaged: b
 
 def test_cursor_of_another_version_is_refused() -> None:
     with pytest.raises(DanubiusError, match="version"):
-        Cursor.decode(b"\x02\x00\x00")
+        Cursor.decode(b"\x03\x00\x00")

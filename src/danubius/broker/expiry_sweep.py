@@ -93,8 +93,7 @@ class ExpirySweep:
             end = behind
         if end <= floor:
             return
-        old = subscription.cursor.unacked(floor, end)
-        count = sum(last - first for first, last in old)
+        count = subscription.cursor.unacked_count(floor, end)
         self._busy.add(key)
         fact = RangesAcked(topic.id, subscription.id, [(floor, end)])
         self._atomic.commit(

@@ -108,8 +108,7 @@ class Quotas:
         for subscription in topic.subscriptions.values():
             floor = subscription.cursor.floor
             if floor < start and not subscription.is_moving:
-                unseen = subscription.cursor.unacked(floor, start)
-                lost.append((subscription.name, sum(end - first for first, end in unseen)))
+                lost.append((subscription.name, subscription.cursor.unacked_count(floor, start)))
                 facts.append(RangesAcked(topic.id, subscription.id, [(floor, start)]))
         facts.append(LogTrimmed(topic.id, start))
         self._busy.add(topic.id)

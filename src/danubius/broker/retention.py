@@ -121,8 +121,7 @@ class TopicRetention:
         for subscription in topic.subscriptions.values():
             floor = subscription.cursor.floor
             if floor < offset and not subscription.is_moving:
-                old = subscription.cursor.unacked(floor, offset)
-                counts.append((subscription, sum(end - first for first, end in old)))
+                counts.append((subscription, subscription.cursor.unacked_count(floor, offset)))
                 facts.append(RangesAcked(topic.id, subscription.id, [(floor, offset)]))
         if facts:
             self._busy.add(topic.id)

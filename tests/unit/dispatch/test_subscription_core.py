@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from danubius.ack.core.cursor import Cursor
+from danubius.dispatch.core import window
 from danubius.dispatch.core.effects import (
     AckAdvanced,
     ActiveChanged,
@@ -200,6 +201,25 @@ def test_a_full_window_stops_new_messages_until_something_is_acknowledged(
     driver = Driver(kind, end=100, limits=limits).join(1)
     assert driver.offsets(1) == list(range(12))
     assert driver.tell(Acked([(3, 6)])).offsets(1)[12:] == [12, 13, 14]
+
+
+@pytest.mark.parametrize(
+    "kind", [SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER, SubscriptionType.SHARED]
+)
+def test_a_window_in_too_many_pieces_stops_new_messages_until_some_are_acknowledged(
+    kind: SubscriptionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "PIECES_MAX", 4)
+    driver = Driver(kind, end=100).join(1, credit=10)
+    assert driver.offsets(1) == list(range(10))
+    driver.tell(Acked([(1, 2), (3, 4), (5, 6)]))
+    assert driver.tell(CreditGranted(1, 10, MANY)).offsets(1) == list(range(10))
+    # Nothing acknowledged is forgotten, and what closes the gaps lets it go on.
+    assert driver.tell(Acked([(0, 5)])).offsets(1)[10:] == list(range(10, 20))
+    # What comes again is not new: it comes whatever else is open.
+    driver.tell(Acked([(7, 8), (9, 10), (11, 12), (13, 14)]))
+    driver.tell(ConsumerLeft(1)).join(2, credit=5)
+    assert driver.offsets(2) == [6, 8, 10, 12, 14]
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionType))

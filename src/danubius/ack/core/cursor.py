@@ -6,13 +6,17 @@ ever becomes unacknowledged, so the floor only rises.
 
 Encoded form: one version byte (1), then unsigned LEB128 numbers: floor, number of ranges, and for
 each range its distance from the end of the one before (the floor for the first) and its length.
+Where some of it is kept as flags (`acked`), the version is 2: length of the above without its version
+byte and the above, then for each block of 4,096 offsets its number, eight bytes little-endian, and a
+bit for each offset, the lowest first.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.ack.core.ranges import FEW, RangeSet, merge_ranges
+from danubius.ack.core.acked import BLOCK, BLOCK_BITS, PACKED_BYTES, AckedSet, Block
+from danubius.ack.core.ranges import FEW, merge_ranges
 from danubius.errors import DataDirectoryDamaged
 
 if TYPE_CHECKING:
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from danubius.ack.core.ranges import Range
 
 _VERSION: Final = 1
+_VERSION_BLOCKS: Final = 2
+_NUMBER_BYTES: Final = 8
+_BLOCK_BYTES: Final = _NUMBER_BYTES + PACKED_BYTES
 _NUMBER_BYTES_MAX: Final = 10
 
 
@@ -32,7 +39,7 @@ class Cursor:
     def __init__(self, floor: int = 0, above: Iterable[Range] = ()) -> None:
         assert floor >= 0, "offsets start at 0"
         self._floor = floor
-        self._above = RangeSet()
+        self._above = AckedSet()
         self.ack(above)
 
     @property
@@ -41,7 +48,7 @@ class Cursor:
         return self._floor
 
     @property
-    def above(self) -> RangeSet:
+    def above(self) -> AckedSet:
         """Acknowledged ranges above the floor; to be read, never changed."""
         return self._above
 
@@ -77,7 +84,11 @@ class Cursor:
         """The same in one pass, for each range added by itself moves all that lie above it."""
         above = self._above
         merged = merge_ranges((max(one, self._floor), end) for one, end in ranges)
-        fresh = [gap for first, end in merged for gap in above.gaps(first, end)]
+        lowest = merged[0][0] if merged else 0
+        if above.next_first(lowest) is None and lowest not in above:
+            fresh = merged  # all of it lies behind what is known
+        else:
+            fresh = [gap for first, end in merged for gap in above.gaps(first, end)]
         above.add_all(fresh)
         self._floor = above.first_gap(self._floor)
         above.remove(0, self._floor)
@@ -92,28 +103,60 @@ class Cursor:
         start = max(first, self._floor)
         return self._above.gaps(start, end) if start < end else []
 
+    def unacked_count(self, first: int, end: int) -> int:
+        """How many offsets of [first, end) are not acknowledged, without a list of them."""
+        start = max(first, self._floor)
+        return end - start - self._above.count_within(start, end) if start < end else 0
+
     def backlog(self, end: int) -> int:
         """How many offsets below `end` are not acknowledged."""
         if end <= self._floor:
             return 0
-        beyond = sum(b - a for a, b in self._above.intersect(end, 1 << 64))
+        beyond = self._above.count_within(end, 1 << 63)
         return end - self._floor - (self._above.count - beyond)
 
     def encode(self) -> bytes:
-        encoded = bytearray((_VERSION,))
+        ranges, blocks = self._above.parts()
+        encoded = bytearray()
         _put_number(encoded, self._floor)
-        _put_number(encoded, len(self._above))
+        _put_number(encoded, len(ranges))
         at = self._floor
-        for first, end in self._above:
+        for first, end in ranges:
             _put_number(encoded, first - at)
             _put_number(encoded, end - first)
             at = end
-        return bytes(encoded)
+        if not blocks:
+            return bytes((_VERSION,)) + encoded
+        head = bytearray((_VERSION_BLOCKS,))
+        _put_number(head, len(encoded))
+        packed = [number.to_bytes(_NUMBER_BYTES, "little") + one.pack() for number, one in blocks]
+        return b"".join((head, encoded, *packed))
 
     @classmethod
     def decode(cls, encoded: bytes | memoryview) -> Cursor:
-        if not encoded or encoded[0] != _VERSION:
+        view = memoryview(encoded)
+        if view and view[0] == _VERSION:
+            return cls._decode_ranges(view[1:])
+        if not view or view[0] != _VERSION_BLOCKS:
             raise DataDirectoryDamaged("a stored cursor has an unknown version")
+        at = 1
+        while at < len(view) and view[at] > 0x7F:
+            at += 1
+        length = _get_numbers(view[1 : at + 1])
+        begin = at + 1 + (length[0] if length else 0)
+        if not length or (len(view) - begin) % _BLOCK_BYTES or begin > len(view):
+            raise DataDirectoryDamaged("a stored cursor has the wrong length")
+        cursor = cls._decode_ranges(view[at + 1 : begin])
+        for start in range(begin, len(view), _BLOCK_BYTES):
+            number = int.from_bytes(view[start : start + _NUMBER_BYTES], "little")
+            block = Block.unpack(view[start + _NUMBER_BYTES : start + _BLOCK_BYTES])
+            _adopt(cursor.above, number, block)
+        if cursor.above.intersect(0, cursor.floor + 1):
+            raise DataDirectoryDamaged("a stored cursor has a block below its floor")
+        return cursor
+
+    @classmethod
+    def _decode_ranges(cls, encoded: memoryview) -> Cursor:
         numbers = _get_numbers(encoded)
         if len(numbers) < 2 or len(numbers) != 2 + 2 * numbers[1]:
             raise DataDirectoryDamaged("a stored cursor has the wrong length")
@@ -135,6 +178,13 @@ class Cursor:
         assert first is None or first[0] > self._floor, "the floor was left behind"
 
 
+def _adopt(above: AckedSet, number: int, block: Block) -> None:
+    base = number << BLOCK_BITS
+    if above.intersect(base, base + BLOCK) or not 0 < block.count < BLOCK:
+        raise DataDirectoryDamaged("a stored cursor has a block that is not one")
+    above.adopt(number, block)
+
+
 def _put_number(encoded: bytearray, number: int) -> None:
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -145,7 +195,7 @@ def _put_number(encoded: bytearray, number: int) -> None:
 def _get_numbers(encoded: bytes | memoryview) -> list[int]:
     numbers: list[int] = []
     number = shift = 0
-    for byte in encoded[1:]:
+    for byte in encoded:
         number |= (byte & 0x7F) << shift
         shift += 7
         if byte > 0x7F:

@@ -7,6 +7,7 @@ ranges, not of messages, is what costs.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from itertools import compress
 from operator import itemgetter
@@ -120,6 +121,10 @@ class RangeSet:
         high = bisect_left(self._firsts, end)
         return [(max(first, self._firsts[at]), min(end, self._ends[at])) for at in range(low, high)]
 
+    def touching(self, first: int, end: int) -> int:
+        """How many ranges have a part in [first, end)."""
+        return max(0, bisect_left(self._firsts, end) - bisect_right(self._ends, first))
+
     def gaps(self, first: int, end: int) -> list[Range]:
         """The parts of [first, end) that are not in the set."""
         found: list[Range] = []
@@ -172,8 +177,9 @@ class RangeMap(Generic[V]):
     __slots__ = ("_ends", "_firsts", "_values", "count")
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []
-        self._ends: list[int] = []
+        # Numbers, not objects: there may be very many.
+        self._firsts = array("q")
+        self._ends = array("q")
         self._values: list[V] = []
         self.count = 0
         """How many offsets have a value; to be read, never changed."""
@@ -278,8 +284,8 @@ class RangeMap(Generic[V]):
         taken = list(compress(self, picks))
         if taken:
             rest = [not pick for pick in picks]
-            self._firsts = list(compress(self._firsts, rest))
-            self._ends = list(compress(self._ends, rest))
+            self._firsts = array("q", compress(self._firsts, rest))
+            self._ends = array("q", compress(self._ends, rest))
             self._values = list(compress(self._values, rest))
             self.count -= sum(one.end - one.first for one in taken)
         return taken
@@ -318,8 +324,8 @@ class RangeMap(Generic[V]):
         return map(Segment, self._firsts[low:high], self._ends[low:high], self._values[low:high])
 
     def _replace(self, low: int, high: int, segments: list[Segment[V]]) -> None:
-        self._firsts[low:high] = [one.first for one in segments]
-        self._ends[low:high] = [one.end for one in segments]
+        self._firsts[low:high] = array("q", [one.first for one in segments])
+        self._ends[low:high] = array("q", [one.end for one in segments])
         self._values[low:high] = [one.value for one in segments]
 
     def _insert(self, at: int, first: int, end: int, value: V) -> None:

@@ -9,7 +9,7 @@ is what failed too often: somebody else decides about it, and until then it is n
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from danubius.ack.core.failure import NO_RULE, Condemned
 from danubius.ack.core.in_flight import Flight, InFlight
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from danubius.ack.core.ranges import Range
     from danubius.dispatch.core.consumers import Consumer
     from danubius.dispatch.core.selectors import RunSelector
+
+
+PIECES_MAX: Final = 200_000
+"""Ranges in which messages may be open. Each costs memory, however small, and a consumer that leaves out every other
+message makes one of each: at this many nothing new is delivered to the subscription until some are acknowledged."""
 
 
 class Wanted(NamedTuple):
@@ -196,7 +201,7 @@ class RunWindow:
         ready = self._redelivery.lowest_ready()
         if ready is not None:
             return Wanted(ready.first, ready.end, ready.length, is_new=False)
-        if not may_open:
+        if not may_open or self._is_ragged:
             return None
         self._next = self._cursor.next_unacked(self._next)
         if self._next >= end:
@@ -211,7 +216,7 @@ class RunWindow:
             room = flying_max - self._flights.count
             if not self._take_ready(chunk, now_ns, deliveries, room):
                 return deliveries
-        while True:
+        while not self._is_ragged:
             room = min(open_max - self.open_messages, flying_max - self._flights.count)
             run = self._next_run(chunk.end, room)
             if run is None or run[0] < chunk.first:
@@ -222,6 +227,14 @@ class RunWindow:
                 at += messages
             if at < end:
                 return deliveries
+        return deliveries
+
+    @property
+    def _is_ragged(self) -> bool:
+        """What is open is in so many pieces that nothing new goes out until some of them are acknowledged."""
+        waiting = self._redelivery
+        pieces = len(self._flights.ranges) + len(waiting.ready) + len(waiting.delayed)
+        return pieces + len(self._condemned) >= PIECES_MAX
 
     def offer(self, first: int, end: int, now_ns: int, *, room: int) -> Deliver | None:
         """Deliver what was just appended, whole and to one consumer, if all before it is delivered and it fits `room`.
@@ -231,7 +244,7 @@ class RunWindow:
         is_next = (
             self._next == first and not self._redelivery.ready.count and not self._cursor.above
         )
-        if not is_next or end - first > room or self._condemned.count:
+        if not is_next or end - first > room or self._condemned.count or self._is_ragged:
             return None
         consumer = self._selector.sole_taker(end - first)
         # A deadline would have to be waited for, which is for `poll` to say.

@@ -100,6 +100,10 @@ def validate(
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, help="Address for the metrics."
 )
+@click.option(
+    "--verbose", "-v", "is_verbose", is_flag=True,
+    help="Show what Spark itself writes, stack traces too; otherwise it is in spark.log beside the checkpoint.",
+)  # fmt: skip
 def run(
     files: tuple[Path, ...],
     url: str | None,
@@ -110,6 +114,7 @@ def run(
     remote: str | None,
     metrics_port: int | None,
     metrics_host: str,
+    is_verbose: bool,
 ) -> int:
     """Run FILE until it ends or is stopped; queries that fail are started again. Several files share one Spark.
 
@@ -132,7 +137,10 @@ def run(
     _tell(f"{names}: starting Spark on {remote or master or 'local[*]'}")
     with _display() as (tell, watch):
         is_well = run_pipeline(
-            found, How(is_once, master, remote, metrics_host, metrics_port), tell, watch
+            found,
+            How(is_once, master, remote, metrics_host, metrics_port, is_verbose),
+            tell,
+            watch,
         )
     return 0 if is_well else 1
 

@@ -14,6 +14,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager
@@ -41,10 +42,11 @@ from danubius.pipeline.progress import Figures, Json, advance, is_batch
 from danubius.pipeline.status import QueryStatus, Status
 from danubius.pipeline.table_schema import UnfitRows
 from danubius.pipeline.tables import TableDataSource
-from danubius.spark.sessions import session
+from danubius.spark.sessions import send_traces, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.5
 STOP_GRACE_S: Final = 10.0
 """How long a query that is told to stop may take to end its batch; then it is interrupted, which loses nothing."""
+SPARK_LOG: Final = "spark.log"
+"""Beside the checkpoint: stack traces, and what Java wrote to its standard error, in the newest run."""
+STDERR: Final = 2
 BROKER_WAIT_S: Final = 5.0
 SOURCES_WAIT_S: Final = 10.0
 _SETTINGS: Final = {
@@ -74,6 +79,8 @@ class How(NamedTuple):
     remote: str | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
+    is_verbose: bool = False
+    """What Spark writes to the standard error goes there, and not to a file beside the checkpoint."""
 
 
 @dataclass
@@ -266,11 +273,41 @@ def run(
                 stack.enter_context(statuses.hold(folder))
         name = "danubius-" + "-".join(pipeline.name for pipeline in pipelines)
         settings = _SETTINGS | merged_settings(pipelines)
-        spark = session(name, master=how.master, remote=how.remote, config=settings)
+        folder = statuses.folder_of(pipelines[0].checkpoint)
+        log = folder / SPARK_LOG if folder and not how.is_verbose else None
+        if not how.is_verbose:
+            send_traces(log)
+        with errors_to(log):
+            spark = session(name, master=how.master, remote=how.remote, config=settings)
         try:
             return run_on(spark, pipelines, how, tell, watch)
         finally:
             spark.stop()
+
+
+@contextmanager
+def errors_to(log: Path | None) -> Generator[None]:
+    """Processes that are started meanwhile write their errors to a file: Java, and all that it starts.
+
+    A query that fails is told in a sentence; what Java and Python workers say besides is for those who look for it.
+    """
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    before = os.dup(STDERR)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    os.dup2(file, STDERR)
+    os.close(file)
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"what Java said is in {log}")
+        raise
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, STDERR)
+        os.close(before)
 
 
 def merged_settings(pipelines: Sequence[Pipeline]) -> dict[str, str]:

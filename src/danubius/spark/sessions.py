@@ -7,6 +7,7 @@ Whatever the caller sets wins over what is chosen here. docs/spark.md says what 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -73,6 +74,8 @@ ON_LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Of PySpark: each error that comes from Java is logged with its trace by one of them, besides being raised."""
 _LOOPBACK: Final = re.compile(r"spark://(localhost|127\.[\d.]+|\[::1\])(:|$)")
 
 
@@ -114,6 +117,18 @@ def session(
     spark = builder.getOrCreate()
     ship(spark)
     return spark
+
+
+def send_traces(log: Path | None) -> None:
+    """Have PySpark write the stack traces of failed queries to a file, or nowhere, and not before our sentence."""
+    from pyspark.logger import PySparkLogger
+
+    for name in CONTEXT_LOGGERS:
+        logger = PySparkLogger.getLogger(name)
+        for handler in list(logger.handlers):
+            logger.removeHandler(handler)
+            handler.close()
+        logger.addHandler(logging.FileHandler(log, delay=True) if log else logging.NullHandler())
 
 
 def use_python(*, bare: bool) -> None:

@@ -38,6 +38,7 @@ _JOURNAL: Final = [
     Target("`journal/`, in the middle", journal("middle")),
     Target("`journal/`, the newest", journal("newest")),
     Target("`journal/`, spare files", journal("spare")),
+    Target("`journal/end`", named("data/journal/end")),
     Target("all of `journal/`", named("data/journal/"), "data/journal/"),
     Target("`snapshots/`, the newest", nth(named("data/snapshots/", ".snapshot"), -1)),
     Target("`snapshots/`, the older", nth(named("data/snapshots/", ".snapshot"), 0)),

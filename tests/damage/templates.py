@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import danubius
 from damage.worlds import World
 from danubius.ledger.managed import ManagedLedger
+from danubius.wal.core.format import parse_mark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -31,6 +32,7 @@ PARTITIONS: Final = 2
 WRITTEN: Final = (SMALL, LARGE, *(f"{PARTS}-part-{number}" for number in range(PARTITIONS)))
 """Topics with a producer of their own."""
 _WAIT_S: Final = 60.0
+_LOOK_S: Final = 0.02
 
 
 class Known(NamedTuple):
@@ -150,6 +152,19 @@ async def _offloaded(world: World, broker: Broker) -> None:
             await broker.offload()
 
 
+async def _marked(world: World, broker: Broker) -> Image:
+    """All of it, once the mark beside the journal says how far that was synced: the journal tells so a little later."""
+    async with asyncio.timeout(_WAIT_S):
+        while True:
+            image = world.image()
+            mark = image.get("data/journal/end")
+            if world.kind == "diskless" or (
+                mark is not None and parse_mark(mark) == broker.broker.journal.end_position
+            ):
+                return image
+            await asyncio.sleep(_LOOK_S)
+
+
 @contextlib.asynccontextmanager
 async def _writers(client: danubius.Client) -> AsyncGenerator[dict[str, danubius.Producer]]:
     async with contextlib.AsyncExitStack() as stack:
@@ -191,7 +206,7 @@ async def _live(kind: str, seed: int, *, is_killed: bool) -> tuple[Image, Image,
             transaction = await client.transaction()
             await transaction.send(producer, b"never committed")
             history.look(broker)
-            image = world.image()
+            image = await _marked(world, broker)
             await transaction.abort()
         if not is_killed:
             await broker.end()

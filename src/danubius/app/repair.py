@@ -15,10 +15,11 @@ import msgspec
 from danubius.broker.repair_plan import Plan, Planner, filler
 from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot
 from danubius.errors import DataDirectoryDamaged, InvalidArgument
-from danubius.wal.core.format import FILE_HEADER_BYTES, FileHeader, pack_file_header
+from danubius.wal.core.format import FILE_HEADER_BYTES, FileHeader, pack_file_header, parse_mark
 from danubius.wal.core.recovery import identify, plan_spans
 from danubius.wal.core.salvage import Gap, derive_header, salvage
 from danubius.wal.journal import JournalRecord
+from danubius.wal.segments import MARK_NAME
 from danubius.wal.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
@@ -83,10 +84,16 @@ class JournalRepair:
         end = position
         for span in spans:
             end = self._go_through(span, position, planner)
-        reach = max([position, *(state.position for state in snapshot.topics)])
+        reach = self._reach(position, snapshot)
         if end < reach:
             planner.gap(Gap(end, reach, spans[-1].header, "the journal ends there"))
         return Diagnosis(planner.finish(max(end, reach)), self._headless, self._needless)
+
+    def _reach(self, position: int, snapshot: BrokerSnapshot) -> int:
+        """How far the journal had been synced, by the word of the snapshot and of the mark beside it."""
+        path = self._journal / MARK_NAME
+        marked = parse_mark(self._files.read_bytes(path)) if self._files.exists(path) else 0
+        return max([position, marked, *(state.position for state in snapshot.topics)])
 
     def _load_snapshot(self) -> tuple[int, BrokerSnapshot]:
         stored = SnapshotStore(self._files, self._path / "snapshots").load_latest()
@@ -122,7 +129,7 @@ class JournalRepair:
     def _begin_anew(self, planner: Planner, position: int, snapshot: BrokerSnapshot) -> Diagnosis:
         """There is no journal. Without a snapshot there is nothing at all."""
         if position:
-            reach = max([position + _LEAST_BYTES, *(state.position for state in snapshot.topics)])
+            reach = max(position + _LEAST_BYTES, self._reach(position, snapshot))
             header = FileHeader(max(self._sequences(), default=0) + 1, position)
             self._headless.append(header)
             planner.gap(Gap(position, reach, header, "there is no journal"))

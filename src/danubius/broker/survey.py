@@ -16,6 +16,7 @@ from danubius.broker.events import (
     EVENT_RECORD,
     Event,
     LedgerOffloaded,
+    RecordsGivenUp,
     TopicCreated,
     TopicRemoved,
     TransactionCommitted,
@@ -151,8 +152,17 @@ class Survey:
                 self.epoch = max(self.epoch, epoch_of(fact.transaction_id))
             case LedgerOffloaded():
                 self.epoch = max(self.epoch, fact.epoch)
+            case RecordsGivenUp():
+                self._skip(fact)
             case _:
                 pass
+
+    def _skip(self, fact: RecordsGivenUp) -> None:
+        """A repair gave these up: their topics go on behind them."""
+        for topic_id, _, end in fact.holes:
+            topic = self.topics.get(topic_id)
+            if topic is not None and not topic.is_removed:
+                topic.next_offset = max(topic.next_offset, end)
 
 
 def survey_state(snapshots: SnapshotPort, journal: JournalPort, broker_id: str = "") -> Survey:

@@ -9,7 +9,7 @@ PYTEST := timeout --foreground --kill-after=60s 3h $(PY) -m pytest -q --tb=short
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove prove-dev test-azure test-danube-clients check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
+.PHONY: help setup demo test prove prove-dev coverage test-azure test-danube-clients check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -42,6 +42,12 @@ prove: $(STAMP) ## what is too long for `make test`: kills, histories and sizes 
 
 prove-dev: $(STAMP) ## every test in Python's development mode, which watches asyncio and memory (half as long again)
 	$(subst $(PY),$(PY) -X dev,$(PYTEST)) -n 2 --dist worksteal -m 'not spark and not azure and not danube_clients' tests
+
+COVERAGE := COVERAGE_RCFILE=$(CURDIR)/pyproject.toml $(PY) -m coverage
+coverage: $(STAMP) ## lines and branches that the tests reach, brokers' processes too, all but Spark's (minutes)
+	@rm -rf .coverage && mkdir .coverage
+	$(COVERAGE) run -m pytest -q --tb=short -n 4 --dist worksteal -m 'not spark and not azure' tests
+	@$(COVERAGE) combine --quiet && $(COVERAGE) report --skip-covered
 
 AZURITE := .venv/azurite/node_modules/azurite
 test-azure: $(STAMP) ## the object stores' tests against Azurite, which comes from npm (needs node and npm)
@@ -99,5 +105,5 @@ lock: $(STAMP) ## resolve pyproject.toml into requirements.lock (names and versi
 	  pyproject.toml | sed -E '/^--/d' > requirements.lock.new && mv requirements.lock.new requirements.lock
 
 clean: ## remove .venv, caches and results
-	rm -rf .venv .bench .demo .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist
+	rm -rf .venv .coverage .bench .demo .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -370,8 +370,12 @@ class Session:
         protocol = self._protocol
         if self._is_lost or protocol is None or protocol.is_closing:
             return
-        silent_s = self._loop.time() - protocol.last_received_ns / 1e9
-        if silent_s >= self._keepalive_s * _GIVE_UP_KEEPALIVES:
+        now_s = self._loop.time()
+        silent_s = now_s - protocol.last_received_ns / 1e9
+        timer = self._keepalive_timer
+        # Whoever comes much too late to this did not run, and so did not listen.
+        has_listened = timer is not None and now_s - timer.when() < self._keepalive_s / 2
+        if has_listened and silent_s >= self._keepalive_s * _GIVE_UP_KEEPALIVES:
             self._on_protocol_error(
                 BrokerUnavailable(
                     f"the broker at {self._address.url} was silent for {silent_s:.1f} s"

@@ -215,18 +215,18 @@ class BinaryConnection:
 
     # ------------------------------------------------------------ the edge's side
 
-    def check_alive(self, now_s: float) -> None:
-        """Ping a silent peer, cut off one that has been silent for too long."""
+    def check_alive(self, now_s: float, *, has_listened: bool) -> None:
+        """Ping a silent peer, cut off one that has been silent for too long while the broker listened."""
         config = self._edge.broker.config
         keepalive_s = config.keepalive_ms / 1000
         if self.is_stranger:
-            if now_s - self._opened_s > config.handshake_timeout_ms / 1000:
+            if has_listened and now_s - self._opened_s > config.handshake_timeout_ms / 1000:
                 self.protocol.abort()
             return
         silent_s = now_s - self.protocol.last_received_ns / 1e9
         if self.protocol.is_reading_paused and not self.protocol.is_writing_paused:
             return
-        if silent_s > SILENCES_MAX * keepalive_s:
+        if has_listened and silent_s > SILENCES_MAX * keepalive_s:
             log.info("connection cut off after silence", extra={"peer": self.address})
             self.protocol.abort()
         elif silent_s > keepalive_s and self._wire.state is ConnectionState.OPEN:
@@ -259,6 +259,7 @@ class BinaryEdge:
         self._busy_poll = BusyPoll(loop)
         self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self._checked_s = loop.time()
         self._emptied: asyncio.Future[None] | None = None
 
     async def open(self, host: str, port: int, advertised_host: str) -> int:
@@ -270,9 +271,12 @@ class BinaryEdge:
 
     def _check_all(self) -> None:
         now_s = self.loop.time()
-        for connection in list(self.connections):
-            connection.check_alive(now_s)
         interval_s = self.broker.config.keepalive_ms / 1000 / KEEPALIVE_CHECKS
+        # Whoever comes much too late to this did not run (a busy machine, or one that was asleep) and did not listen.
+        has_listened = now_s - self._checked_s < 2 * interval_s
+        self._checked_s = now_s
+        for connection in list(self.connections):
+            connection.check_alive(now_s, has_listened=has_listened)
         self._sweep = self.loop.call_later(interval_s, self._check_all)
 
     def close(self) -> None:

@@ -45,9 +45,25 @@ class MutePeer:
                 return frame.correlation_id
 
 
+class LateLoop:
+    """The loop as an edge has it, with a clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        return self._loop.time() + self.ahead_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
 @contextlib.asynccontextmanager
-async def connected(bench: Any) -> AsyncGenerator[tuple[MutePeer, BinaryConnection]]:
-    edge = BinaryEdge(bench.node, asyncio.get_running_loop(), "broker")
+async def connected(
+    bench: Any, loop: Any = None
+) -> AsyncGenerator[tuple[MutePeer, BinaryConnection]]:
+    edge = BinaryEdge(bench.node, loop or asyncio.get_running_loop(), "broker")
     port = await edge.open("127.0.0.1", 0, "127.0.0.1")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     peer = MutePeer(reader, writer)
@@ -99,6 +115,21 @@ async def test_a_peer_that_the_broker_does_not_read_from_is_alive(
             connection._writing_paused()
             connection._writing_resumed()
         assert await result is True
+
+
+async def test_who_was_silent_while_the_broker_did_not_run_is_asked_and_not_cut_off(
+    bench: Any,
+) -> None:
+    loop = LateLoop()
+    interval_s = bench.broker.config.keepalive_ms / 1000 / binary.KEEPALIVE_CHECKS
+    async with connected(bench, loop) as (peer, connection):
+        loop.ahead_s += 100 * interval_s
+        connection._edge._check_all()
+        assert not connection.protocol.is_closing
+        await peer.hear(Ping)
+        loop.ahead_s += interval_s
+        connection._edge._check_all()
+        assert connection.protocol.is_closing, "now it was listened to"
 
 
 # ---------------------------------------------------------------- whoever does not come to an end

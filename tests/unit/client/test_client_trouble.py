@@ -325,6 +325,16 @@ async def test_a_silent_broker_is_given_up_and_dialled_again(broker: ScriptedBro
     assert broker.commands(Ping)
 
 
+async def test_a_client_that_did_not_run_asks_before_it_gives_up_its_broker(
+    broker: ScriptedBroker,
+) -> None:
+    broker.keepalive_ms = 400
+    async with danubius.connect(broker.url):
+        time.sleep(4 * broker.keepalive_ms / 1000)  # noqa: ASYNC251  # nothing runs meanwhile
+        await broker.arrived(Ping)
+        assert len(broker.commands(Hello)) == 1
+
+
 async def test_the_brokers_ping_is_answered_with_its_number(broker: ScriptedBroker) -> None:
     async with danubius.connect(broker.url):
         broker.peers[0].send(Ping(), 77)

@@ -267,7 +267,7 @@ class DispatchMachine(DispatchShell):
 
 
 CASES = list(itertools.product(SubscriptionType, [False, True]))
-HISTORIES = sized(60, 260)
+HISTORIES = sized(130, 260)
 """Of each type of a reliable topic: 1,040 in all at full size. Without acknowledgements nothing can fail."""
 
 

@@ -19,7 +19,6 @@ from danubius.model.key_filters import KeyFilter
 from danubius.model.subscription import SubscriptionType
 from property.dispatch_shell import AMPLE, Peer
 from property.test_dispatch_model import DispatchMachine
-from proving import sized
 
 if TYPE_CHECKING:
     from danubius.dispatch.core.effects import Deliver
@@ -109,11 +108,10 @@ class KeySharedMachine(DispatchMachine):
         raise AssertionError("it never comes to rest")
 
 
-@pytest.mark.grows
 @pytest.mark.parametrize("auto_ack", [False, True])
 def test_any_order_of_events_with_filters(auto_ack: bool) -> None:
     machine = type("Machine", (KeySharedMachine,), {"auto_ack": auto_ack})
-    examples = sized(15, 40) if auto_ack else sized(50, 150)
+    examples = 40 if auto_ack else 150
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples, stateful_step_count=50, deadline=None)
     )

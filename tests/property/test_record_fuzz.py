@@ -31,7 +31,7 @@ from proving import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-INPUTS_PER_SEED = sized(2_600, 13_000)
+INPUTS_PER_SEED = sized(6_500, 13_000)
 SEEDS = range(8)
 INTERESTING = [0, 1, 7, 8, 255, 0x7FFF, 0xFFFF, 2**24, 2**31 - 1, 2**31, 2**32 - 8, 2**32 - 1]
 
@@ -193,4 +193,4 @@ def test_malformed_batches_raise_only_danubius_errors(seed: int) -> None:
 
 @pytest.mark.grows
 def test_the_inputs_are_many_thousands() -> None:
-    assert INPUTS_PER_SEED * len(SEEDS) >= sized(20_000, 100_000)
+    assert INPUTS_PER_SEED * len(SEEDS) >= sized(50_000, 100_000)

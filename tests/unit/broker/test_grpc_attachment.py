@@ -25,7 +25,7 @@ from danubius.wire.commands import (
     Produce,
     Subscribe,
 )
-from patience import LOOK_S
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,7 +68,10 @@ class Stream:
 
 
 @pytest.fixture
-async def stream(bench: Any) -> AsyncIterator[Stream]:
+async def stream(bench: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stream]:
+    monkeypatch.setattr(
+        module, "GRANT_S", HANG_S
+    )  # `settle` does what its timer would, and nothing else does
     bench.connect().call(CreateTopic(TOPIC, TopicSpec()))
     async with asyncio.TaskGroup() as tasks:
         made = Stream(bench, tasks)

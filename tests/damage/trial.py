@@ -34,7 +34,7 @@ ANSWER_S: Final = 60.0
 WHOLE: Final = ("an older copy", "quarantine")
 """Words of a warning that is about everything."""
 ALL_THERE: Final = "all there"
-NAMED: Final = "loss named"
+NAMED: Final = "named"
 REFUSED: Final = "refused"
 
 

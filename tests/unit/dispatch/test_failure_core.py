@@ -14,6 +14,7 @@ from danubius.dispatch.core.events import (
     CreditGranted,
     PolicyChanged,
     ReadCompleted,
+    Released,
 )
 from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.model.policy import Exhausted, FailurePolicy
@@ -59,3 +60,27 @@ def test_a_kinder_policy_after_a_restart_drops_nothing_that_the_old_one_condemne
     assert core.handle(PolicyChanged(kinder), 1) == []
     assert core.backlog == 2
     core.check()
+
+
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_what_blocked_is_delivered_again_from_the_first_attempt_once_it_is_released(
+    kind: SubscriptionType,
+) -> None:
+    block = compile_rule(FailurePolicy(redeliveries_max=1, then=Exhausted.BLOCK))
+    core = SubscriptionCore(kind, Cursor(), end=1, rule=block, attempts=[Segment(0, 1, 2)])
+    core.handle(ConsumerJoined(1, "a"), 1)
+    core.handle(CreditGranted(1, 10, 1000), 1)
+    assert _delivered(core) == []
+    core.handle(Released(), 1)
+    assert _delivered(core) == [(0, 1, 0)]
+    core.check()
+
+
+def _delivered(core: SubscriptionCore) -> list[tuple[int, int, int]]:
+    """What it delivers of a log of one message, which is read for it as it asks."""
+    effects = core.poll(1)
+    if any(isinstance(one, Read) for one in effects):
+        keys = [b"k"] if core.kind is SubscriptionType.KEY_SHARED else None
+        effects = core.handle(ReadCompleted(0, 1, 50, keys), 1)
+    found = [one for one in effects if isinstance(one, Deliver)]
+    return [(one.first, one.end, one.redelivery_count) for one in found]

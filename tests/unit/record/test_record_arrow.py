@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from danubius.errors import InvalidArgument
+from danubius.errors import InvalidArgument, InvalidBatch
 from danubius.record.batch import Codec, RecordBatch, stamp
+from danubius.record.columns import shift_down
 from danubius.record.encode import encode, from_arrow
 from danubius.record.key_hash import key_hash
 
@@ -175,3 +177,10 @@ def test_null_maps_are_empty_attributes() -> None:
 def test_columns_that_are_no_messages_are_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         from_arrow(arrow.table(columns), publish_time_us=1)
+
+
+@pytest.mark.parametrize("offsets", [[9, 7, 3], [5, 4, 12]], ids=["the last", "one between"])
+def test_a_column_whose_offsets_fall_is_refused_when_it_is_cut(offsets: list[int]) -> None:
+    view = memoryview(struct.pack("<3i", *offsets))
+    with pytest.raises(InvalidBatch, match="offsets of a column fall"):
+        shift_down(view, offsets[0], offsets[-1])

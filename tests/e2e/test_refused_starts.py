@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import danubius
+from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
-from danubius.errors import DataDirectoryDamaged
+from danubius.errors import BrokerReplaced, DataDirectoryDamaged
+from danubius.tier.config import TierConfig
+from danubius.tier.diskless_config import DisklessConfig
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
@@ -165,3 +168,123 @@ async def test_commits_are_stored_after_an_older_danubius_json_was_put_back(
             async with client.reader(TOPICS[0], start="earliest", stop_at_end=True) as reader:
                 found = [message.payload async for message in reader]
             assert found == [b"before"] * 2 + [b"after"] * (number + 1)
+
+
+async def test_what_no_state_explains_is_set_aside_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    expected = await lived(path, is_killed=False)
+    ledger = newest(path, "ledgers/*/*.ledger")
+    strange = path / "ledgers" / "ff" / f"{0xFFFFFF:016x}-00000000.ledger"
+    strange.parent.mkdir(exist_ok=True)
+    shutil.copy(ledger, strange)
+    async with running(path) as client:
+        assert await payloads(client) == expected
+    assert not strange.exists()
+    [kept] = (path / "quarantine").iterdir()
+    assert kept.read_bytes() == ledger.read_bytes()
+
+
+async def test_nothing_is_left_over_after_kills(tmp_path: Path) -> None:
+    """What was written behind a snapshot is in the journal: it is explained, and goes."""
+    path = tmp_path / "data"
+    expected: list[bytes] = []
+    for _ in range(3):
+        async with running(path, is_killed=True) as client:
+            await publish(client, 5)
+            expected = await payloads(client)
+    async with running(path) as client:
+        assert await payloads(client) == expected
+    assert not (path / "quarantine").exists()
+
+
+@pytest.mark.parametrize("names", [("snapshots",), ("snapshots", "journal")])
+async def test_ledgers_in_an_object_store_survive_a_start_that_is_refused(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    path, store, copy = tmp_path / "data", tmp_path / "objects", tmp_path / "copy"
+    settings = LedgerStoreSettings("object", f"fs://{store}")
+
+    def make() -> Standalone:
+        options = StandaloneOptions(path, port=0, http_port=0, ledger_store=settings)
+        return Standalone(options, journal_config=JOURNAL)
+
+    broker = make()
+    await broker.start()
+    async with danubius.connect(broker.url) as client:
+        await publish(client, 3)
+        expected = await payloads(client)
+    await broker.stop()
+    shutil.copytree(path, copy)
+    move_away(*names)(path)
+    before = contents(path), contents(store)
+    for _ in range(2):
+        with pytest.raises(DataDirectoryDamaged):
+            await make().start()
+        assert (contents(path), contents(store)) == before
+    shutil.copytree(copy, path, dirs_exist_ok=True)
+    broker = make()
+    await broker.start()
+    async with danubius.connect(broker.url) as client:
+        assert await payloads(client) == expected
+    await broker.stop()
+
+
+async def test_an_old_copy_of_a_data_directory_never_gets_a_newer_object_store(
+    tmp_path: Path,
+) -> None:
+    path, store, copy = tmp_path / "data", tmp_path / "objects", tmp_path / "copy"
+    settings = LedgerStoreSettings("object", f"fs://{store}")
+
+    def make(data: Path) -> Standalone:
+        options = StandaloneOptions(data, port=0, http_port=0, ledger_store=settings)
+        return Standalone(options, journal_config=JOURNAL)
+
+    for number in range(3):
+        broker = make(path)
+        await broker.start()
+        async with danubius.connect(broker.url) as client:
+            await publish(client, 3)
+        await broker.stop()
+        if number == 0:
+            shutil.copytree(path, copy)
+    before = contents(copy), contents(store)
+    for _ in range(4):
+        with pytest.raises(BrokerReplaced):
+            await make(copy).start()
+        assert (contents(copy), contents(store)) == before
+
+
+async def test_a_broker_without_a_disk_misses_its_journal(tmp_path: Path) -> None:
+    store, copy = tmp_path / "objects", tmp_path / "copy"
+
+    def make() -> Standalone:
+        return Standalone(
+            StandaloneOptions(
+                tmp_path / "data",
+                port=0,
+                http_port=0,
+                tier=TierConfig(url=f"fs://{store}"),
+                diskless=DisklessConfig(enabled=True),
+            )
+        )
+
+    broker = make()
+    await broker.start()
+    async with danubius.connect(broker.url) as client:
+        await publish(client, 3)
+        expected = await payloads(client)
+    await broker.stop()
+    shutil.copytree(store, copy)
+    shutil.rmtree(store / "diskless" / "journal")
+    before = contents(store)
+    for _ in range(2):
+        with pytest.raises(DataDirectoryDamaged, match="no journal"):
+            await make().start()
+        after = contents(store)
+        assert before.items() <= after.items()
+    shutil.copytree(copy, store, dirs_exist_ok=True)
+    broker = make()
+    await broker.start()
+    async with danubius.connect(broker.url) as client:
+        assert await payloads(client) == expected
+    await broker.stop()

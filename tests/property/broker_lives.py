@@ -103,6 +103,7 @@ class BrokerLives:
         self.loop.run_until_complete(Recovery(self.broker, self.snapshots).run())
         self.journal.start(post, self.broker.on_committed, self.broker.on_failed)
         self.node.start()
+        self.ledgers.settle_in()
         self.settle()
 
     def tier(self, local: LocalLedgerStore) -> Tier | None:

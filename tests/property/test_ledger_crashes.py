@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from danubius.errors import StorageFailed, StorageFull
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk, Entry
+from danubius.ledger.leftovers import Added, State
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.pool import LedgerPool
 from danubius.ledger.storage import LedgerStorage
@@ -95,7 +96,7 @@ class LedgersOnABadDisk(RuleBasedStateMachine):
             pool=pool,
         )
         self.storage = LedgerStorage(CONFIG, store, self.posted.append, self.clock, self.threads)
-        self.storage.recover_files(self.saved)
+        self.storage.recover_files(self.state())
         self.storage.start()
         self.topics: dict[int, ManagedLedger] = {}
         for topic in TOPICS:
@@ -105,6 +106,20 @@ class LedgersOnABadDisk(RuleBasedStateMachine):
                 if first >= ledger.end_offset:
                     ledger.append(self.entry(first, payloads))
             ledger.trim_to(self.starts[topic])
+        self.storage.settle_in()
+
+    def state(self) -> State:
+        """What the snapshot knows, and the journal adds."""
+        added: dict[int, Added] = {}
+        for topic in TOPICS:
+            first = self.saved_ends[topic]
+            size = sum(
+                len(self.entry(offset, payloads).buffer)
+                for offset, payloads in self.batches[topic]
+                if offset >= first
+            )
+            added[topic] = Added(first, size)
+        return State(self.saved, added)
 
     def entry(self, first: int, payloads: list[bytes]) -> Entry:
         batch = encode(payloads, publish_time_us=first)

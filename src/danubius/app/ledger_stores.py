@@ -87,7 +87,7 @@ def open_ledger_store(
     assert record is not None
     directory.raise_format()
     open_store = _open_remote if settings.kind == "remote" else _open_objects
-    store, previous_epoch = open_store(settings, directory)
+    store, previous_epoch = open_store(settings, directory, is_known=record.is_claimed)
     if record.is_claimed and not previous_epoch:
         store.close()
         raise DataDirectoryDamaged(
@@ -134,8 +134,9 @@ def _compare(record: _Record, settings: LedgerStoreSettings, path: Path) -> None
 
 
 def _open_remote(
-    settings: LedgerStoreSettings, directory: DataDirectory
+    settings: LedgerStoreSettings, directory: DataDirectory, *, is_known: bool
 ) -> tuple[LedgerStore, int]:
+    del is_known  # a server tells only who takes the store
     try:
         from danubius.storage_service.remote_ledgers import RemoteLedgerStore
     except ModuleNotFoundError as missing:
@@ -158,14 +159,15 @@ def _open_remote(
 
 
 def _open_objects(
-    settings: LedgerStoreSettings, directory: DataDirectory
+    settings: LedgerStoreSettings, directory: DataDirectory, *, is_known: bool
 ) -> tuple[LedgerStore, int]:
     limits = ObjectLimits(deadline_s=settings.deadline_ms / 1000)
     objects = open_objects(settings.url, settings.options, limits)
     ledgers = ObjectLedgerStore(objects, f"{directory.broker_id}/")
     store = ClaimedLedgerStore(ledgers, objects.close)
     try:
-        return store, store.claim(Claim(directory.epoch, secrets.randbits(64) | 1))
+        claim = Claim(directory.epoch, secrets.randbits(64) | 1)
+        return store, store.claim(claim, is_known=is_known)
     except BaseException:
         store.close()
         raise

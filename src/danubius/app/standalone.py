@@ -35,6 +35,7 @@ from danubius.edge.rest.desk import Desk
 from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
 from danubius.errors import BrokerReplaced, DataDirectoryDamaged, InvalidArgument
+from danubius.ledger.leftovers import highest_epoch, known_ledgers
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
@@ -142,6 +143,10 @@ class Standalone:
                 self._front = launch_grpc(self._options)
             await self._recover(loop)
             await self._listen(loop)
+            # Nothing can refuse this start any more: what the state has let go of may go.
+            self._ledgers.settle_in()
+            self._node.start_offloading(self._checkpointer)
+            self._running.callback(self._node.stop_offloading)
         except BaseException:
             # Threads that are left running would keep the process from ending.
             await self._close_grpc()
@@ -189,8 +194,6 @@ class Standalone:
         self._checkpointer = Checkpointer(self.broker, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
-        self._node.start_offloading(self._checkpointer)
-        self._running.callback(self._node.stop_offloading)
         probe = JournalProbe(self.broker)
         probe.start()
         self._running.callback(probe.stop)
@@ -254,7 +257,8 @@ class Standalone:
             store = open_store()
             home.check(survey, has_ledgers=bool(store.list()))
             home.check_ledgers(survey)
-            home.take_up(survey.epoch)
+            known = known_ledgers(survey.ledger_state.ledgers)
+            home.take_up(max(survey.epoch, highest_epoch(store, known)))
             return store
         home.check(survey, has_ledgers=False)
         home.take_up(survey.epoch)
@@ -342,6 +346,7 @@ class Standalone:
             **(self._grpc.facts() if self._grpc is not None else {}),
             **self._clock_facts(),
             **self._tier_facts(),
+            **({"unexplained": self._ledgers.unexplained} if self._ledgers.unexplained else {}),
             **({"store": self._home.url} if isinstance(self._home, DisklessHome) else {}),
         }
 

@@ -83,6 +83,8 @@ class Broker:
 
     broker_id: str = ""
     """Whose state this is, in snapshots; empty: nobody's who would mind another's."""
+    recovered_next_id: int = 1
+    """Lower numbers of topics were known when the broker started: those that are not any more were deleted."""
 
     def __init__(
         self,

@@ -26,6 +26,8 @@ class OffloadFigures:
         self.reclaims = 0
         self.removals = 0
         self.orphans = 0
+        self.unexplained = 0
+        """Objects of the last search that a later state may know, and that are kept."""
         self.failures = 0
         self.position = 0
         """How far the journal is committed, as was last said."""

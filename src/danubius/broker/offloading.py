@@ -21,14 +21,13 @@ from danubius.broker.appliers import apply_fact
 from danubius.broker.events import LedgerOffloaded, LedgersReclaimed
 from danubius.broker.local_room import LocalRoom
 from danubius.broker.offload_figures import OffloadFigures
+from danubius.broker.orphans import is_explained, is_past, is_there
 from danubius.broker.slices import in_slices
 from danubius.broker.tier_health import TierHealth
 from danubius.errors import DanubiusError, LedgerDamaged
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.managed import ManagedLedger
-from danubius.model.ids import TopicId
 from danubius.tier.core.courtesy import Traffic, upload_rate
-from danubius.tier.core.object_format import parse_name
 from danubius.tier.core.planner import NOT_FORCED, Horizon, TopicView, plan
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from danubius.broker.topic import Topic
     from danubius.ledger.entry import LedgerMeta, StoredObject
     from danubius.ledger.read_pool import ReadPool
+    from danubius.model.ids import TopicId
     from danubius.tier.config import TierConfig
     from danubius.tier.core.planner import TopicPlan
     from danubius.tier.offload import Owner, Removed, TierThreads
@@ -335,7 +335,7 @@ class Offloading:
         self, topic: Topic, ref: LedgerRef, meta: LedgerMeta, outcome: StoredObject | DanubiusError
     ) -> None:
         self._uploading -= 1
-        if not self._is_there(*ref, meta.epoch):
+        if not is_there(self._broker, *ref, meta.epoch):
             # It was deleted under the upload.
             self._released(self._busy.pop(ref))
         elif isinstance(outcome, DanubiusError):
@@ -348,11 +348,6 @@ class Offloading:
             fact = LedgerOffloaded(topic.id, ref.ledger_id, meta.epoch, *outcome)
             self._journal(topic, fact, [ref])
         self._feed()
-
-    def _is_there(self, topic_id: int, ledger_id: int, epoch: int) -> bool:
-        topic = self._broker.topics_by_id.get(TopicId(topic_id))
-        log = topic.log if topic is not None else None
-        return isinstance(log, ManagedLedger) and log.has_ledger(ledger_id, epoch)
 
     def _upload_failed(self, topic: Topic, ref: LedgerRef, error: DanubiusError) -> None:
         if not isinstance(error, LedgerDamaged):
@@ -372,7 +367,7 @@ class Offloading:
             apply_fact(self._broker, fact)
             for ref in refs:
                 name = self._busy.pop(ref)
-                if not self._is_explained(name):
+                if not is_explained(self._broker, name):
                     self._released(name)
             # Not inside the commit: what is planned next may be journaled, and reads the position.
             self._broker.loop.call_soon(self._look_at, topic.id)
@@ -474,7 +469,7 @@ class Offloading:
         self._search_at_ns = (
             self._broker.clock.monotonic_ns() + self._config.orphan_cycle_ms * 1_000_000
         )
-        before = self.figures.orphans
+        before, self.figures.unexplained = self.figures.orphans, 0
         in_slices(
             self._broker.loop,
             names,
@@ -484,17 +479,21 @@ class Offloading:
         )
 
     def _look_at_object(self, name: str) -> None:
-        if not self._is_explained(name):
+        if is_explained(self._broker, name):
+            return
+        if is_past(self._broker, name):
             self.figures.orphans += 1
             self._released(name)
+        else:
+            self.figures.unexplained += 1
 
     def _searched(self, before: int) -> None:
         self._is_searching = False
-        orphans = self.figures.orphans - before
+        orphans, kept = self.figures.orphans - before, self.figures.unexplained
         if orphans:
             log.info("objects of no ledger are removed", extra={"objects": orphans})
-
-    def _is_explained(self, name: str) -> bool:
-        """Whether a ledger has this object, or will: a fact that failed may be found by a recovery all the same."""
-        found = parse_name(name)
-        return found is not None and self._is_there(*found[1:])
+        if kept:
+            log.error(
+                "objects are kept that a later state knows: is this an old copy?",
+                extra={"objects": kept},
+            )

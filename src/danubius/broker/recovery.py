@@ -58,7 +58,7 @@ class Recovery:
         snapshot = survey.snapshot
         self._snapshots.set_aside()
         broker.ledgers.position = lambda: broker.committed_position
-        broker.ledgers.recover_files({t.topic_id: t.ledgers for t in snapshot.topics})
+        broker.ledgers.recover_files(survey.ledger_state)
         broker.ledgers.start()
         broker.next_id = snapshot.next_id
         restore_spaces(broker, snapshot)
@@ -68,6 +68,7 @@ class Recovery:
         broker.ages.begin(newest_stamp_ms(snapshot))
         await self._replay(survey)
         broker.recovered_position = broker.committed_position
+        broker.recovered_next_id = broker.next_id
         log.info(
             "recovered",
             extra={

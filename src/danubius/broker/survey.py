@@ -24,6 +24,7 @@ from danubius.broker.events import (
 )
 from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot
 from danubius.errors import DataDirectoryDamaged, InvalidBatch
+from danubius.ledger.leftovers import Added, State
 from danubius.model.limits import MIB
 from danubius.publish.core.transaction import epoch_of
 from danubius.publish.journaling import BATCH_RECORD
@@ -84,6 +85,19 @@ class Survey:
         if not self.snapshot.epoch:
             return None
         return max((state.position for state in self.snapshot.topics), default=self.position)
+
+    @property
+    def ledger_state(self) -> State:
+        """What explains the ledgers that are found."""
+        return State(
+            {state.topic_id: state.ledgers for state in self.snapshot.topics},
+            {
+                topic_id: Added(topic.first_offset, topic.replayed_bytes, topic.is_removed)
+                for topic_id, topic in self.topics.items()
+            },
+            self.snapshot.next_id,
+            is_certain=not self.has_snapshot or self.snapshot.epoch > 0,
+        )
 
     def go_through(self) -> None:
         """Look at every record behind the snapshot. Raises DataDirectoryDamaged and DataDirectoryTooNew."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed
 from danubius.ledger.entry import LedgerRef
-from danubius.ledger.pool import LedgerPool, Piece
+from danubius.ledger.pool import LedgerPool, Piece, read_nothing
 from danubius.ledger.store import SMALL_BYTES, Append
 from danubius.model.limits import KIB, MIB
 from danubius.record.ledger_file import (
@@ -55,6 +55,7 @@ SETTLE_BYTES: Final = 16 * MIB
 POOLED_BYTES_MAX: Final = 1 * MIB
 EXTENTS_MAX: Final = 64
 """A ledger that was written so often goes on in a file of its own: each place in the pool costs memory."""
+QUARANTINE: Final = "quarantine"
 _LEDGER: Final = ".ledger"
 _INDEX: Final = ".index"
 _READ_AHEAD_FROM: Final = 128 * KIB
@@ -88,6 +89,8 @@ class LocalLedgerStore:
         self._pool = pool or LedgerPool(files, directory / "pool")
         self._own: dict[LedgerRef, int] = {}
         """Ledgers of this process that have a file of their own, and the position from which on it counts."""
+        self._foreign: set[LedgerRef] = set()
+        """Ledgers in the pool under whose names there are files that are not theirs."""
         self._open: OrderedDict[LedgerRef, File] = OrderedDict()
         self._unsynced_files: set[LedgerRef] = set()
         """Whose own files were written since the last sync."""
@@ -225,6 +228,8 @@ class LocalLedgerStore:
 
     def read(self, ref: LedgerRef, at: int, count: int) -> bytes:
         def read_own(own_at: int, own_count: int) -> bytes:
+            if ref in self._foreign:
+                return b""
             # What is not synced may be needed from the cache: after a failed sync it is proven and written again.
             is_synced = ref not in self._unsynced_files
             return self._read(self._path(ref, _LEDGER), own_at, own_count, may_forget=is_synced)
@@ -233,6 +238,8 @@ class LocalLedgerStore:
 
     def file_of(self, ref: LedgerRef, at: int, count: int) -> tuple[str, FileIdentity] | None:
         entry = self._pool.extents.get(ref)
+        if ref in self._foreign:
+            return None
         if entry is not None and any(
             extent.position < at + count and at < extent.end for extent in entry.extents
         ):
@@ -287,14 +294,17 @@ class LocalLedgerStore:
 
     def recover(self, known: Mapping[LedgerRef, LedgerMeta]) -> None:
         own = self._list_own()
+        if any(ref not in own and self._pool.extents.get(ref) is None for ref in known):
+            self._pool.keep_dead()
         for ref, meta in known.items():
             entry = self._pool.extents.get(ref)
             if entry is None:
                 continue
             if entry.epoch != meta.epoch:
-                self._pool.extents.drop(ref)
+                self._pool.pass_over(ref)
                 continue
-            self._pool.extents.cut(ref, meta.data_bytes)
+            if meta.is_sealed:  # what lies behind the end of another is looked at first
+                self._pool.extents.cut(ref, meta.data_bytes)
             if ref in own:
                 self._settle_own(ref, meta.epoch)
             self._pool.join_later(ref)
@@ -307,12 +317,42 @@ class LocalLedgerStore:
                 header = decode_header(data, magic)
                 if header.epoch != epoch:
                     # Its removal was undone by a power loss.
-                    self._files.remove(self._path(ref, _LEDGER))
+                    self._foreign.add(ref)
                 else:
                     self._pool.extents.cut(
                         ref, header.base_offset if magic == CONTINUED_MAGIC else 0
                     )
                 return
+
+    def size_of(self, ref: LedgerRef) -> int:
+        entry = self._pool.extents.get(ref)
+        size = 0 if entry is None else entry.end
+        path = self._path(ref, _LEDGER)
+        if ref not in self._foreign and self._files.exists(path):
+            with contextlib.closing(self._files.open(path, write=False)) as file:
+                size = max(size, file.size())
+        return size
+
+    def set_aside(self, ref: LedgerRef) -> str:
+        """Into `quarantine/` beside the ledgers; what the pool has of it is copied there first."""
+        folder = self._directory.parent / QUARANTINE
+        self._files.mkdir(folder, sync=True)
+        self._close(ref)
+        entry = self._pool.extents.get(ref)
+        epoch = 0 if entry is None else entry.epoch
+        stem = f"{ref.topic_id:016x}-{ref.ledger_id:08x}-{epoch:08x}"
+        while any(name.startswith(f"{stem}.") for name in self._files.listdir(folder)):
+            stem += "-again"
+        if entry is not None:
+            data = self._pool.read(ref, 0, entry.end, read_nothing)
+            self._files.write_atomic(folder / f"{stem}.pooled", data)
+        for suffix in (_INDEX, _LEDGER):
+            if self._files.exists(self._path(ref, suffix)):
+                self._files.rename(self._path(ref, suffix), folder / f"{stem}{suffix}")
+        self._files.sync_dir(folder)
+        self._files.sync_dir(self._group(ref.topic_id))
+        self._pool.extents.drop(ref)
+        return str(folder / stem)
 
     def truncate(self, ref: LedgerRef, data_bytes: int, index_rows: int) -> None:
         self._pool.extents.cut(ref, data_bytes)
@@ -368,6 +408,7 @@ class LocalLedgerStore:
     def _forget(self, ref: LedgerRef) -> None:
         self._close(ref)
         self._own.pop(ref, None)
+        self._foreign.discard(ref)
         self._unsynced_files.discard(ref)
         self._unsettled.pop(ref, None)
         self._unsynced_names.discard(ref)

@@ -55,12 +55,13 @@ class ManagedLedger:
         "_epoch",
         "_is_deleted",
         "_ledgers",
-        "_next_ledger_id",
         "_open",
         "_start",
         "_tail",
         "_topic_id",
+        "known_ledgers_end",
         "ledger_bytes_max",
+        "next_ledger_id",
         "unhanded_cost",
         "unhanded_since_ms",
     )
@@ -70,10 +71,12 @@ class ManagedLedger:
     ) -> None:
         assert not metas or metas[-1].end_offset == next_offset
         self._backing = backing
-        self._topic_id = topic_id
-        self._epoch = epoch
+        self._topic_id, self._epoch = topic_id, epoch
         self._ledgers = [Ledger.from_meta(topic_id, meta) for meta in metas]
-        self._next_ledger_id = metas[-1].ledger_id + 1 if metas else 0
+        self.known_ledgers_end = metas[-1].ledger_id + 1 if metas else 0
+        self.next_ledger_id = (
+            self.known_ledgers_end
+        )  # what was known below, and is not, was deleted
         self._start = metas[0].base_offset if metas else next_offset
         self._end = next_offset
         self._open: Ledger | None = None
@@ -160,8 +163,8 @@ class ManagedLedger:
         return self._open
 
     def _begin(self) -> Ledger:
-        ref = LedgerRef(self._topic_id, self._next_ledger_id)
-        self._next_ledger_id += 1
+        ref = LedgerRef(self._topic_id, self.next_ledger_id)
+        self.next_ledger_id += 1
         ledger = Ledger(ref, self._epoch, self._end, self._backing.cache.now_ms)
         ledger.tail = self
         self._ledgers.append(ledger)
@@ -429,10 +432,8 @@ class ManagedLedger:
         assert start <= self._end
         self._start = max(self._start, start)
         ledgers = self._ledgers
-        count = 0
-        while (
-            count < len(ledgers) and ledgers[count].is_sealed and ledgers[count].end_offset <= start
-        ):
+        count, size = 0, len(ledgers)
+        while count < size and ledgers[count].is_sealed and ledgers[count].end_offset <= start:
             count += 1
         if count == 0:
             return
@@ -444,8 +445,7 @@ class ManagedLedger:
 
     def trim(self, floor: int, retention: Retention, now_ms: int) -> int:
         """Delete the ledgers that may go; the new start offset."""
-        start = self.plan_trim(floor, retention, now_ms)
-        if start > self._start:
+        if (start := self.plan_trim(floor, retention, now_ms)) > self._start:
             self.trim_to(start)
         return self._start
 
@@ -464,8 +464,7 @@ class ManagedLedger:
         self._drop_segments(self._end)
         self._release(self._ledgers)
         refs = [ledger.ref for ledger in self._ledgers]
-        self._ledgers = []
-        self._open = None
+        self._ledgers, self._open = [], None
         self._start = self._end
         self._backing.put(DeleteJob(refs, self._topic_id))
 

@@ -38,7 +38,7 @@ from danubius.ledger.core.pool_format import (
     scan_frames,
 )
 from danubius.ledger.entry import LedgerRef
-from danubius.ledger.pool_read import PoolFile, PoolReader
+from danubius.ledger.pool_read import Join, Move, PoolFile, PoolReader
 from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
 
@@ -78,22 +78,6 @@ class Piece(NamedTuple):
     moved_crc: int | None = None
 
 
-class _Move(NamedTuple):
-    """A copy that will count once it is synced."""
-
-    ref: LedgerRef
-    old: Extent
-    new: Extent
-
-
-class _Join(NamedTuple):
-    """A copy of all that the pool has of a ledger, in one piece, that will count once it is synced."""
-
-    ref: LedgerRef
-    before: Entry
-    new: Extent
-
-
 class LedgerPool:
     """Files shared by small ledgers."""
 
@@ -117,8 +101,8 @@ class LedgerPool:
         self._active: PoolFile | None = None
         self._unsynced: dict[int, PoolFile] = {}
         self._has_unsynced_names = False
-        self._moves: list[_Move] = []
-        self._joins: list[_Join] = []
+        self._moves: list[Move] = []
+        self._joins: list[Join] = []
         self._scattered: deque[LedgerRef] = deque()
         """Ledgers that are complete and lie in many pieces."""
         self._victim: list[tuple[LedgerRef, Extent]] = []
@@ -460,8 +444,22 @@ class LedgerPool:
                 self._victim.clear()
                 raise
             for piece, old, new in zip(pieces, olds, news, strict=True):
-                self._moves.append(_Move(piece.ref, old, new))
+                self._moves.append(Move(piece.ref, old, new))
         return sum(piece.size for piece in pieces)
+
+    def pass_over(self, ref: LedgerRef) -> None:
+        """What lies under this name is another's: it is not read, and the files that hold it are kept as they are."""
+        entry = self.extents.get(ref)
+        for file in {extent.file for extent in entry.extents} if entry is not None else ():
+            self._known[file].is_unreadable = True
+        self.extents.drop(ref)
+
+    def keep_dead(self) -> None:
+        """Ledgers are missing: they may be in files in which nothing was found, and those stay."""
+        for file in self._known.values():
+            if file.key not in self.extents.live_bytes and file.size > POOL_HEADER_BYTES:
+                file.is_unreadable = True
+                log.error("pool file kept: ledgers are missing", extra={"path": str(file.path)})
 
     def join_later(self, ref: LedgerRef) -> None:
         """Nothing more will be written to a ledger: when there is time, its pieces are put together."""
@@ -479,15 +477,15 @@ class LedgerPool:
             if entry is None or len(entry) == 1 or not entry.is_contiguous:
                 continue
             start = entry.extents[0].position
-            data = self.read(ref, start, entry.end - start, _read_nothing)
+            data = self.read(ref, start, entry.end - start, read_nothing)
             size += len(data)
             crc = crc32c(data)
             pieces.append(Piece(ref, entry.epoch, start, [data], len(data), moved_crc=crc))
             entries.append(entry)
         if pieces:
             for piece, entry, new in zip(pieces, entries, self._write(pieces), strict=True):
-                self._joins.append(_Join(piece.ref, entry, new))
+                self._joins.append(Join(piece.ref, entry, new))
 
 
-def _read_nothing(_at: int, _count: int) -> bytes:
+def read_nothing(_at: int, _count: int) -> bytes:
     return b""

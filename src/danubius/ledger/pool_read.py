@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import StorageFailed
 
@@ -10,12 +10,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from danubius.ledger.core.extents import Entry, ExtentMap
+    from danubius.ledger.core.extents import Entry, Extent, ExtentMap
     from danubius.ledger.entry import LedgerRef
     from danubius.runtime.files import File, Files
 
 LOOKUPS_MAX: Final = 8
 """So often a read looks where bytes lie that are moved all the time."""
+
+
+class Move(NamedTuple):
+    """A copy that will count once it is synced."""
+
+    ref: LedgerRef
+    old: Extent
+    new: Extent
+
+
+class Join(NamedTuple):
+    """A copy of all that the pool has of a ledger, in one piece, that will count once it is synced."""
+
+    ref: LedgerRef
+    before: Entry
+    new: Extent
 
 
 class PoolFile:

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 
 from danubius.errors import DanubiusError, StorageFailed
 from danubius.ledger.backing import Backing
-from danubius.ledger.entry import LedgerRef
 from danubius.ledger.index_cache import IndexCache
+from danubius.ledger.leftovers import find_leftovers, known_ledgers, repeated
 from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.read_pool import ReadPool
 from danubius.ledger.reader import check_ledger
 from danubius.ledger.tail_cache import TailCache
-from danubius.ledger.writer import Job, LedgerWriter, Report, SyncJob, WakeJob
+from danubius.ledger.writer import ClearJob, DeleteJob, Job, LedgerWriter, Report, SyncJob, WakeJob
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.threads import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from danubius.ledger.backing import ColdPlaces
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Ledger
-    from danubius.ledger.entry import LedgerMeta
+    from danubius.ledger.entry import LedgerMeta, LedgerRef
+    from danubius.ledger.leftovers import Leftover, State
     from danubius.ledger.store import LedgerStore
     from danubius.runtime.clock import Clock
     from danubius.runtime.threads import Spawn
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class LedgerStorage:
-    """One per broker. Made, then `recover_files`, then `start`, then used, then `close`."""
+    """One per broker. Made, then `recover_files`, `start`, `settle_in`, then used, then `close`."""
 
     def __init__(
         self,
@@ -78,6 +79,13 @@ class LedgerStorage:
         self.position: Callable[[], int] = _nowhere
         """How far the journal is committed; whoever writes it says so."""
         self._is_closed = False
+        self._leftovers: list[Leftover] = []
+        self._ids_from: dict[int, int] = {}
+        """By topic: lower numbers of ledgers are taken by what a start has found."""
+        self._held: list[Job] | None = None
+        """Deletions that wait for the start to come through; None: it has."""
+        self.unexplained: list[str] = []
+        """Where the ledgers are that this start found and that no state explains."""
         self.failure: DanubiusError | None = None
         """Why ledgers cannot be written at the moment."""
         self.on_relieved: Callable[[], None] | None = None
@@ -98,27 +106,40 @@ class LedgerStorage:
         """The disk does not keep up: nothing more should be published for now."""
         return self._cache.is_congested
 
-    def recover_files(self, topics: Mapping[int, list[LedgerMeta]]) -> None:
-        """Bring the files back to the snapshot: `topics` are all topic ids with their ledgers.
+    def recover_files(self, state: State) -> None:
+        """Look at what is there, and change nothing: `settle_in` does that when the start has come through.
 
-        What was written behind the snapshot is cut off (the journal has it), and ledgers that no
-        meta knows, or that live in cold storage alone, are deleted. Blocks; called before the loop serves anybody.
+        Until then nothing is deleted. What was written behind the snapshot lies where it was, and what the journal
+        gives back goes into ledgers with other numbers. Blocks; called before the loop serves anybody.
         """
-        known = {
-            LedgerRef(topic_id, meta.ledger_id): meta
-            for topic_id, metas in topics.items()
-            for meta in metas
-            if meta.is_local
-        }
-        self._store.recover(known)
-        for ref in self._store.list():
-            meta = known.get(ref)
-            if ref.topic_id not in topics:
-                self._store.delete_topic(ref.topic_id)
-            elif meta is None:
+        self._store.recover(known_ledgers(state.ledgers))
+        self._leftovers = find_leftovers(self._store, state)
+        stale = repeated(self._leftovers)
+        if stale:
+            # Or starts that die again and again would fill the disk. The life before them left the same, and more.
+            log.warning("removing what starts left that died", extra={"ledgers": len(stale)})
+            for ref in stale:
                 self._store.delete(ref)
-            elif not meta.is_sealed:
-                self._store.truncate(ref, meta.data_bytes, meta.index_entries)
+            self._leftovers = [one for one in self._leftovers if one.ref not in stale]
+        for one in self._leftovers:
+            taken = self._ids_from.get(one.ref.topic_id, 0)
+            self._ids_from[one.ref.topic_id] = max(taken, one.ref.ledger_id + 1)
+        self._held = []
+        self._writer.may_tidy = False
+
+    def settle_in(self) -> None:
+        """The start has come through: from here on what is not needed goes, as the state says."""
+        held, self._held = self._held, None
+        leftovers, self._leftovers = self._leftovers, []
+        self._ids_from.clear()
+        self._writer.may_tidy = True
+        for job in held or ():
+            self._put(job)
+        if leftovers:
+            self._put(ClearJob(leftovers, self._cleared))
+
+    def _cleared(self, places: list[str]) -> None:
+        self.unexplained = places
 
     def start(self) -> None:
         self._thread.start()
@@ -146,6 +167,7 @@ class LedgerStorage:
     ) -> ManagedLedger:
         """Take up a topic. Its ledgers are sealed there and then; the next append begins a new one."""
         ledger = ManagedLedger(self._backing, topic_id, epoch, metas, next_offset)
+        ledger.next_ledger_id = max(ledger.next_ledger_id, self._ids_from.get(topic_id, 0))
         self._cache.count_tail(1)
         if start_offset > ledger.start_offset:
             ledger.trim_to(start_offset)
@@ -208,7 +230,9 @@ class LedgerStorage:
 
     def _put(self, job: Job) -> None:
         # A tick that was on its way to the loop may come after the end: the journal has what it would hand over.
-        if not self._is_closed:
+        if self._held is not None and isinstance(job, DeleteJob):
+            self._held.append(job)
+        elif not self._is_closed:
             self._thread.put(job)
 
     def _on_report(self, report: Report) -> None:

@@ -62,6 +62,17 @@ class LedgerStore(Protocol):
         """Rows as they were written; the header is checked, and a damaged one leaves no rows."""
         ...
 
+    def size_of(self, ref: LedgerRef) -> int:
+        """How long a ledger is, its header included; 0 for one that does not exist."""
+        ...
+
+    def set_aside(self, ref: LedgerRef) -> str:
+        """Take a ledger out of the store without deleting a byte of it; says where it is now.
+
+        Empty: this store cannot do that, and the ledger is left where it is.
+        """
+        ...
+
     def sync(self, refs: Collection[LedgerRef]) -> None:
         """Make ledgers, indexes and their names durable."""
         ...
@@ -82,7 +93,10 @@ class LedgerStore(Protocol):
         ...
 
     def recover(self, known: Mapping[LedgerRef, LedgerMeta]) -> None:
-        """Tell the ledgers of the snapshot, before anything is written; what others wrote under these names is gone."""
+        """Tell the ledgers of the snapshot, before anything is written. What others wrote under them is not read.
+
+        Changes nothing that is stored.
+        """
         ...
 
     def tidy(self) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, StorageFailed
 from danubius.ledger.core.segment import WriteJob
+from danubius.ledger.leftovers import Leftover, clear
 from danubius.ledger.store import SMALL_BYTES, Append
 from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
@@ -72,11 +73,18 @@ class DeleteJob(NamedTuple):
     topic_id: int | None
 
 
+class ClearJob(NamedTuple):
+    """Delete the leftovers that are explained, set the others aside; answered with where those are now."""
+
+    leftovers: list[Leftover]
+    on_done: Callable[[list[str]], None]
+
+
 class WakeJob(NamedTuple):
     """Nothing to do: a thread that has had no job keeps no time."""
 
 
-Job = WriteJob | WriteJobs | SyncJob | DeleteJob | WakeJob
+Job = WriteJob | WriteJobs | SyncJob | DeleteJob | ClearJob | WakeJob
 
 
 class Written(NamedTuple):
@@ -188,6 +196,8 @@ class LedgerWriter:
         self._tick_at_ns = 0
         self._retry_at_ns = 0
         self._retry_ms = config.retry_ms
+        self.may_tidy = True
+        """False while a start may still be refused: then nothing that was there is removed."""
 
     def handle(self, jobs: list[Job], now_ns: int) -> int:
         """Do the jobs, and what is due; the time to be called again."""
@@ -202,6 +212,9 @@ class LedgerWriter:
                     self._sync(job)
                 case DeleteJob():
                     self._delete(job)
+                case ClearJob():
+                    places = clear(self._store, job.leftovers)
+                    self._post(functools.partial(job.on_done, places))
                 case WakeJob():
                     pass
         if self._failure is not None and now_ns >= self._retry_at_ns:
@@ -417,7 +430,7 @@ class LedgerWriter:
             log.warning("ledger files not synced ahead", extra={"error": str(error)})
 
     def _tidy(self) -> None:
-        if self._failure is not None:
+        if self._failure is not None or not self.may_tidy:
             return
         try:
             self._store.tidy()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from danubius.errors import StorageFailed
+from danubius.errors import BrokerReplaced
 from danubius.storage_service.claims import CLAIM_TOPIC, Claim, read_claim, store_claim
 
 if TYPE_CHECKING:
@@ -26,14 +26,19 @@ class ClaimedLedgerStore:
         self._store = store
         self._on_close = on_close
 
-    def claim(self, claim: Claim) -> int:
-        """Take the store; returns the highest epoch before, 0 for a new one."""
+    def claim(self, claim: Claim, *, is_known: bool = False) -> int:
+        """Take the store; returns the highest epoch before, 0 for a new one.
+
+        `is_known`: it was claimed before; one that nobody has claimed is not taken then, and the answer is 0.
+        """
         known = read_claim(self._store)
         if known is not None and known.claim.epoch >= claim.epoch:
-            raise StorageFailed(
+            raise BrokerReplaced(
                 f"this store belongs to a later start of the broker, with epoch {known.claim.epoch}; this one has "
                 f"epoch {claim.epoch}: the data directory is an old copy"
             )
+        if known is None and is_known:
+            return 0
         return store_claim(self._store, claim, known).previous_epoch
 
     def create(self, ref: LedgerRef, header: LedgerHeader, buffers: Sequence[Buffer] = ()) -> None:
@@ -53,6 +58,12 @@ class ClaimedLedgerStore:
 
     def read_index(self, ref: LedgerRef, at_row: int, count: int) -> bytes:
         return self._store.read_index(ref, at_row, count)
+
+    def size_of(self, ref: LedgerRef) -> int:
+        return self._store.size_of(ref)
+
+    def set_aside(self, ref: LedgerRef) -> str:
+        return self._store.set_aside(ref)
 
     def sync(self, refs: Collection[LedgerRef]) -> None:
         self._store.sync(refs)

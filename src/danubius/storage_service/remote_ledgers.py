@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import grpc
 
-from danubius.errors import InvalidArgument, StorageFailed, StorageFull
+from danubius.errors import BrokerReplaced, InvalidArgument, StorageFailed, StorageFull
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.store import Append
 from danubius.record.checksum import crc32c
@@ -132,14 +132,22 @@ class RemoteLedgerStore:
     def claim(self) -> int:
         """Shut out earlier writers; returns the highest epoch before, 0 for a new store.
 
-        Waits for a server that is not there yet.
+        Waits for a server that is not there yet. Raises BrokerReplaced where a later start has the store.
         """
         request = messages.FenceRequest()
         call = self._methods["Fence"]
 
         def attempt(left_s: float) -> Any:
             request.writer.CopyFrom(self._writer())
-            return call(request, timeout=left_s, wait_for_ready=True)
+            try:
+                return call(request, timeout=left_s, wait_for_ready=True)
+            except grpc.RpcError as error:
+                refusal = cast("grpc.Call", error)
+                if refusal.code() is _Code.ABORTED:
+                    raise BrokerReplaced(
+                        f"the storage server {self._address}: {refusal.details()}: the data directory is an old copy"
+                    ) from error
+                raise
 
         with self._writing:
             return self._repeat(attempt, self._deadline_s).previous_epoch
@@ -287,6 +295,22 @@ class RemoteLedgerStore:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
         return self._repeat(attempt, self._deadline_s)
+
+    def size_of(self, ref: LedgerRef) -> int:
+        """Asked by halves: servers say how much they have only by what they read."""
+        end = 1
+        while self.read(ref, end - 1, 1):
+            end *= 2
+        low, high = end // 2, end - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.read(ref, middle - 1, 1) else (low, middle - 1)
+        return low
+
+    def set_aside(self, ref: LedgerRef) -> str:
+        """It stays on the server."""
+        del ref
+        return ""
 
     # ------------------------------------------------------------ calling
 

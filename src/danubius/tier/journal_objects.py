@@ -162,6 +162,17 @@ class JournalObjects:
             "restore the object from a copy"
         )
 
+    def has_records(self) -> bool:
+        """Whether there is anything but fences."""
+        with passing():
+            listed = self._objects.list(self._prefix + JOURNAL)
+            return any(info.size > HEADER_BYTES for info in listed)
+
+    def last_epoch(self) -> int:
+        """Who wrote the last slot: a start writes fences behind all others', and those stay."""
+        last = max(self._numbers(JOURNAL, _SLOT), default=None)
+        return 0 if last is None else self.header(last).author.epoch
+
     def is_filled(self, slot: int) -> bool:
         with passing():
             return self._objects.stat(self._slot(slot)) is not None

@@ -18,9 +18,9 @@ import msgspec
 from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, TierMisconfigured
 from danubius.model.ids import Epoch
 from danubius.tier.core.fencing import ListEpochs, take_epoch, take_over
-from danubius.tier.journal_objects import JournalObjects
+from danubius.tier.journal_objects import EPOCHS, JournalObjects
 from danubius.tier.object_ledgers import ObjectLedgerStore
-from danubius.tier.object_snapshots import ObjectSnapshots
+from danubius.tier.object_snapshots import SNAPSHOTS, ObjectSnapshots
 
 if TYPE_CHECKING:
     from danubius.tier.core.journal_object import Author, Walk
@@ -66,9 +66,10 @@ class ObjectHome:
                 "two brokers could write to it at once: it is not for a broker without a disk; S3, GCS, Azure Blob and "
                 "fs:// are, and any store can keep ledgers (--ledger-store object) or be cold storage (--tier-url)"
             )
-        identity = _identify(objects, new_broker_id)
         journal = JournalObjects(objects, PREFIX)
-        author = journal.run(take_epoch(process), deadline_s)
+        _check_used(objects, journal)
+        identity = _identify(objects, new_broker_id)
+        author = journal.run(take_epoch(process, journal.last_epoch()), deadline_s)
         return cls(objects, identity.broker_id, author, journal.run(take_over(author), deadline_s))
 
     @property
@@ -82,6 +83,26 @@ class ObjectHome:
 
     def close(self) -> None:
         self._objects.close()
+
+
+def _check_used(objects: ObjectStore, journal: JournalObjects) -> None:
+    """Refuse a place from which something is missing that was there. Changes nothing; raises DataDirectoryDamaged."""
+    is_known = objects.stat(_IDENTITY) is not None
+    if not is_known and next(iter(objects.list(PREFIX + EPOCHS)), None) is not None:
+        raise DataDirectoryDamaged(
+            f"{objects.url} has the starts of a broker, and not who it is: {_IDENTITY} is missing; restore it from a "
+            "copy"
+        )
+    if journal.has_records():
+        return
+    first = f"{PREFIX}{SNAPSHOTS}{0:020d}-"
+    snapshots = (info.name for info in objects.list(PREFIX + SNAPSHOTS))
+    has_state = any(not name.startswith(first) for name in snapshots)
+    if has_state or next(iter(objects.list(f"{PREFIX}ledgers/")), None) is not None:
+        raise DataDirectoryDamaged(
+            f"{objects.url} has snapshots or ledgers, and no journal: {PREFIX}journal/ was deleted, or is of another "
+            "place; restore it from a copy"
+        )
 
 
 def _identify(objects: ObjectStore, new_broker_id: str) -> Identity:

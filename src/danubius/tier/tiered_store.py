@@ -268,6 +268,12 @@ class TieredLedgerStore:
     def append_index(self, ref: LedgerRef, header: LedgerHeader, at_row: int, rows: Buffer) -> None:
         self._local.append_index(ref, header, at_row, rows)
 
+    def size_of(self, ref: LedgerRef) -> int:
+        return self._local.size_of(ref)
+
+    def set_aside(self, ref: LedgerRef) -> str:
+        return self._local.set_aside(ref)
+
     def sync(self, refs: Collection[LedgerRef]) -> None:
         self._local.sync(refs)
 

@@ -9,7 +9,13 @@ import pytest
 
 from danubius.app.ledger_stores import FILE_NAME, LedgerStoreSettings, open_ledger_store
 from danubius.broker.data_directory import DataDirectory
-from danubius.errors import DanubiusError, DataDirectoryDamaged, InvalidArgument, StorageFailed
+from danubius.errors import (
+    BrokerReplaced,
+    DanubiusError,
+    DataDirectoryDamaged,
+    InvalidArgument,
+    StorageFailed,
+)
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.record.ledger_file import LedgerHeader
@@ -132,7 +138,7 @@ def test_an_old_copy_of_the_directory_is_refused(
     shutil.copytree(tmp_path / "d", tmp_path / "copy")
     for _ in range(3):
         start(tmp_path / "d", elsewhere)
-    with pytest.raises(StorageFailed, match=r"later start of the broker.*epoch 4"):
+    with pytest.raises(BrokerReplaced, match=r"later start of the broker.*epoch 4"):
         start(tmp_path / "copy", elsewhere)
 
 

@@ -10,6 +10,7 @@ import pytest
 from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed, StorageFull
 from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.entry import Buffer, Chunk, LedgerRef
+from danubius.ledger.leftovers import State
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.record.ledger_file import INDEX_ROW_BYTES
@@ -392,7 +393,8 @@ def test_a_sync_ahead_that_failed_is_made_good_by_the_next_checkpoint(
     metas = ledger.snapshot()
     files.crash(1)
     again = make_bench(LocalLedgerStore(files, directory))
-    again.storage.recover_files({1: metas})
+    again.storage.recover_files(State({1: metas}, {}))
+    again.storage.settle_in()
     assert again.read_all(again.open(metas=metas), 0) == payloads
 
 

@@ -202,6 +202,7 @@ def test_only_the_bytes_of_the_snapshot_count(files: SimFiles) -> None:
     store.append(refs[1], 1064, [b"behind the snapshot"])
     files.kill()
     again = open_store(files)
+    assert again.size_of(refs[1]) == 1083
     again.recover({ref: meta(ref, 1064) for ref in refs})
     check(again, refs)
     assert again.read(refs[1], 1064, 100) == b""

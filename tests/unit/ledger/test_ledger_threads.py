@@ -10,6 +10,7 @@ import pytest
 from danubius.errors import Overloaded, ShuttingDown, StorageFailed
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk
+from danubius.ledger.leftovers import State
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.read_pool import ReadPool
@@ -98,7 +99,8 @@ async def test_readers_see_one_stream_while_it_is_written_and_evicted(
         storage.close()
     again = start(tmp_path)
     try:
-        again.recover_files({1: metas})
+        again.recover_files(State({1: metas}, {}))
+        again.settle_in()
         assert await consume(again.open(1, 8, metas, 9000), 9000) == sent
     finally:
         again.close()

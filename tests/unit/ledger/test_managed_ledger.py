@@ -10,6 +10,7 @@ import pytest
 from danubius.errors import OffsetOutOfRange, TopicDeleted
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk, Entry, LedgerRef
+from danubius.ledger.leftovers import State
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.model.topic import Retention
 from danubius.record.batch import HEADER_BYTES, Codec, Flag, check_batch, stamp
@@ -187,41 +188,13 @@ def test_a_topic_is_reopened_from_its_snapshot(make_bench: Any, fill: Any) -> No
     metas = ledger.snapshot()
     bench.flush()
     again = make_bench(bench.store, **SMALL)
-    again.storage.recover_files({1: metas})
+    again.storage.recover_files(State({1: metas}, {}))
+    again.storage.settle_in()
     ledger = again.open(1, metas)
     assert all(meta.is_sealed for meta in ledger.ledgers)
     payloads += fill(ledger, 2)
     assert again.read_all(ledger, 0) == payloads
     assert ledger.ledgers[-1].ledger_id == metas[-1].ledger_id + 1
-
-
-def test_recovery_cuts_what_came_after_the_snapshot(make_bench: Any, fill: Any) -> None:
-    bench = make_bench(**SMALL)
-    ledger = bench.open()
-    payloads = fill(ledger, 7)
-    metas = ledger.snapshot()
-    bench.flush()
-    fill(ledger, 100)
-    bench.flush()
-    assert len(bench.store.list()) > 1
-    again = make_bench(bench.store, **SMALL)
-    again.storage.recover_files({1: metas})
-    assert bench.store.list() == [LedgerRef(1, 0)]
-    assert len(bench.store.read(LedgerRef(1, 0), 0, 1 << 20)) == metas[0].data_bytes
-    ledger = again.open(1, metas)
-    payloads += fill(ledger, 5, size=20)
-    again.flush()
-    again.evict()
-    assert again.read_all(ledger, 0) == payloads
-
-
-def test_recovery_removes_topics_that_nobody_knows(make_bench: Any, fill: Any) -> None:
-    bench = make_bench()
-    fill(bench.open(1), 1)
-    fill(bench.open(2), 1)
-    bench.flush()
-    bench.storage.recover_files({2: []})
-    assert bench.store.list() == []
 
 
 def test_deleted_topics_leave_nothing_in_a_cache_below_its_bound(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.errors import StorageFailed
+from danubius.errors import BrokerReplaced, StorageFailed
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.record.ledger_file import LedgerHeader
@@ -83,10 +83,11 @@ def test_a_higher_epoch_shuts_out_the_lower_one(serve: Serve) -> None:
         lambda: old.recover({}),
         lambda: old.delete(REF),
         lambda: old.delete_topic(7),
-        old.claim,
     ):
         with pytest.raises(StorageFailed, match=r"fenced off.*epoch 2"):
             write()
+    with pytest.raises(BrokerReplaced, match=r"later start.*epoch 2"):
+        old.claim()
     assert new.read(REF, 64, 100) == old.read(REF, 64, 100) == b"old"
     assert new.list() == [REF]
 

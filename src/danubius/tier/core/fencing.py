@@ -69,10 +69,11 @@ class Answer(NamedTuple):
     headers: Mapping[int, SlotHeader] = _NONE
 
 
-def take_epoch(process: int) -> Generator[Call, Answer, Author]:
-    """A number for a start, above all others."""
+def take_epoch(process: int, seen: int = 0) -> Generator[Call, Answer, Author]:
+    """A number for a start, above all others, and above what was seen elsewhere."""
     answer = yield ListEpochs()
     epoch = max(answer.numbers, default=0)
+    epoch = max(epoch, seen)
     for _ in range(ROUNDS_MAX):
         epoch += 1
         answer = yield PutEpoch(Author(epoch, process))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from danubius.tier.core.fencing import Answer, Call
     from danubius.tier.core.journal_object import Author, Walk
 
-SEEDS: Final = sized(60, 3000)
+SEEDS: Final = sized(150, 3000)
 STEPS: Final = 400
 CONFIG: Final = DisklessConfig(group_ms=100, group_bytes=64 * 1024, deadline_ms=300)
 PREFIX: Final = "p/"

@@ -69,8 +69,9 @@ check: $(STAMP) ## format, lint, types, layers, dependencies, tidiness (seconds)
 format: $(STAMP) ## rewrite the code in the house format
 	@$(RUN) ruff format . && ruff check --fix --quiet .
 
-docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md)
+docs: $(STAMP) ## write the pages that are made from the code (docs/metrics.md, docs/operations/damage.md)
 	@$(PY) -m danubius.app.metric_page docs/metrics.md
+	@PYTHONPATH=src:tests $(PY) -m damage.table docs/operations/damage.md
 
 PROTOS := src/danubius/edge/grpc/protos src/danubius/storage_service/protos
 protos: $(STAMP) ## compile the protos of the gRPC edge and of the storage service (after a change to one of them)

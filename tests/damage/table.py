@@ -26,34 +26,6 @@ UNCHANGED: Final = "-"
 NOT_TOLD: Final = "lost, not told"
 UNTOLD: Final = {("diskless", "`journal/`, the newest", "missing")}
 """Nothing in the world tells it: see the page."""
-STILL_OPEN: Final = "open"
-OPEN: Final = {
-    *(
-        ("object", "the claim", name)
-        for name in DAMAGES
-        if name not in {"another broker's", "garbage behind it"}
-    ),
-    *(
-        ("object", "all of the object store", name)
-        for name in DAMAGES
-        if name not in {"an older copy", "garbage behind it"}
-    ),
-    *(
-        ("remote", "all of the server's store", name)
-        for name in ("missing", "empty", "another broker's")
-    ),
-    ("diskless", "`epochs/`, the newest", "missing"),
-    ("diskless", "all of `epochs/`", "an older copy"),
-    ("diskless", "all of `journal/`", "missing"),
-}
-"""What does not hold yet: the page says so. Mend it, take it from here, write the page anew."""
-OPEN_MISTAKES: Final = {
-    "`snapshots/` and `journal/` of an older copy, newer ledgers",
-    "`snapshots/`, `journal/` and `danubius.json` of an older copy, newer ledgers",
-    "the data directory of an older copy, newer cold storage",
-    "the data directory of an older copy, newer ledgers in an object store",
-    "the data directory of an older copy, newer ledgers on a storage server",
-}
 _TITLES: Final = {
     ("local", True): "Ledgers in the data directory, the broker was killed",
     ("local", False): "Ledgers in the data directory, the broker was stopped",
@@ -82,7 +54,6 @@ them was checked for:
 | all there | it starts, and everything that was acknowledged can be read |
 | named | it starts; the log or the reads name what is lost, with its offsets, and everything else is there |
 | lost, not told | the last object that a killed broker stored, gone from its store, is as if it had never been there |
-| open | does not keep one of these promises yet; `tests/damage/table.py` lists them |
 | refused | it does not start, says why, and has touched nothing |
 | - | such a file never changes, or is the same everywhere |
 
@@ -119,9 +90,6 @@ def make_row(kind: str, target: Target, *, is_killed: bool) -> Row:
         if (kind, target.label, name) in UNTOLD:
             cells.append(NOT_TOLD)
             continue
-        if (kind, target.label, name) in OPEN:
-            cells.append(STILL_OPEN)
-            continue
         cells.append(outcome.word)
         sentences += _said(outcome)
         violations += [f"{kind}, {target.label}, {name}: {one}" for one in outcome.violations]
@@ -131,8 +99,6 @@ def make_row(kind: str, target: Target, *, is_killed: bool) -> Row:
 def make_mistake(label: str) -> Row:
     """One of the things that happen to several files at once."""
     mistake = MISTAKES[label]
-    if label in OPEN_MISTAKES:
-        return Row(f"| {label} | {STILL_OPEN} | |", [], [])
     history = template(mistake.kind, is_killed=mistake.is_killed)
     with asyncio.Runner() as runner:
         outcome = runner.run(attempt(history, mistake.make(history)))

@@ -13,12 +13,16 @@ from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
 from danubius.errors import BrokerReplaced, DataDirectoryDamaged
+from danubius.ledger.local import LocalLedgerStore
+from danubius.runtime.files import LocalFiles
+from danubius.storage_service.server import StorageServer
+from danubius.storage_service.stores import Stores
 from danubius.tier.config import TierConfig
 from danubius.tier.diskless_config import DisklessConfig
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
 
 TOPICS = ("/default/small", "/default/large")
@@ -227,6 +231,57 @@ async def test_ledgers_in_an_object_store_survive_a_start_that_is_refused(
     async with danubius.connect(broker.url) as client:
         assert await payloads(client) == expected
     await broker.stop()
+
+
+@contextlib.contextmanager
+def serving(root: Path, port: int = 0) -> Iterator[int]:
+    """A storage server over files, from its start to its end; its port."""
+    stores = Stores(lambda name: LocalLedgerStore(LocalFiles(), root / name))
+    server = StorageServer(stores)
+    port = server.bind("127.0.0.1", port)
+    stores.start()
+    server.start()
+    try:
+        yield port
+    finally:
+        server.stop(0.0)
+        stores.close()
+
+
+@pytest.mark.parametrize(
+    "names", [("data/snapshots",), ("data/snapshots", "data/journal"), ("server",)]
+)
+async def test_ledgers_on_a_storage_server_survive_a_start_that_is_refused(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    path, copy = tmp_path / "here", tmp_path / "copy"
+
+    def make(port: int) -> Standalone:
+        settings = LedgerStoreSettings("remote", f"grpc://127.0.0.1:{port}")
+        options = StandaloneOptions(path / "data", port=0, http_port=0, ledger_store=settings)
+        return Standalone(options, journal_config=JOURNAL)
+
+    with serving(path / "server") as port:
+        broker = make(port)
+        await broker.start()
+        async with danubius.connect(broker.url) as client:
+            await publish(client, 3)
+            expected = await payloads(client)
+        await broker.stop()
+    shutil.copytree(path, copy)
+    move_away(*names)(path)
+    before = contents(path)
+    for _ in range(2):
+        with serving(path / "server", port), pytest.raises(DataDirectoryDamaged):
+            await make(port).start()
+        assert contents(path) == before
+    shutil.copytree(copy, path, dirs_exist_ok=True)
+    with serving(path / "server", port):
+        broker = make(port)
+        await broker.start()
+        async with danubius.connect(broker.url) as client:
+            assert await payloads(client) == expected
+        await broker.stop()
 
 
 async def test_an_old_copy_of_a_data_directory_never_gets_a_newer_object_store(

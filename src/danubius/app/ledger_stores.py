@@ -136,7 +136,6 @@ def _compare(record: _Record, settings: LedgerStoreSettings, path: Path) -> None
 def _open_remote(
     settings: LedgerStoreSettings, directory: DataDirectory, *, is_known: bool
 ) -> tuple[LedgerStore, int]:
-    del is_known  # a server tells only who takes the store
     try:
         from danubius.storage_service.remote_ledgers import RemoteLedgerStore
     except ModuleNotFoundError as missing:
@@ -152,7 +151,7 @@ def _open_remote(
         deadline_s=settings.deadline_ms / 1000,
     )
     try:
-        return store, store.claim()
+        return store, store.claim(is_known=is_known)
     except BaseException:
         store.close()
         raise

@@ -19,7 +19,7 @@ from danubius.app.metrics import Metrics
 from danubius.app.options import dialable, http_hosts
 from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.app.reload import Reload
-from danubius.app.tiering import open_tier
+from danubius.app.tiering import check_owner, open_tier
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
@@ -35,7 +35,7 @@ from danubius.edge.rest.desk import Desk
 from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
 from danubius.errors import BrokerReplaced, DataDirectoryDamaged, InvalidArgument
-from danubius.ledger.leftovers import highest_epoch, known_ledgers
+from danubius.ledger.leftovers import find_leftovers
 from danubius.ledger.storage import LedgerStorage
 from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
@@ -257,10 +257,14 @@ class Standalone:
             store = open_store()
             home.check(survey, has_ledgers=bool(store.list()))
             home.check_ledgers(survey)
-            known = known_ledgers(survey.ledger_state.ledgers)
-            home.take_up(max(survey.epoch, highest_epoch(store, known)))
+            leftovers = find_leftovers(store, survey.ledger_state)
+            home.check_age(survey, store, leftovers)
+            epoch = max([survey.epoch, *(one.epoch for one in leftovers)])
+            check_owner(self._options.tier, home, epoch)
+            home.take_up(epoch)
             return store
         home.check(survey, has_ledgers=False)
+        check_owner(self._options.tier, home, survey.epoch)
         home.take_up(survey.epoch)
         try:
             return open_store()

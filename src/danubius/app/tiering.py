@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from danubius.broker.offloading import Tier
+from danubius.errors import BrokerReplaced, DanubiusError
 from danubius.tier.connect import open_objects
 from danubius.tier.objects import ObjectLimits
-from danubius.tier.offload import Owner, Place, TierThreads, TierWork
+from danubius.tier.offload import Owner, Place, TierThreads, TierWork, owner_name, read_owner
 from danubius.tier.tiered_store import TieredLedgerStore
 
 if TYPE_CHECKING:
@@ -18,6 +20,38 @@ if TYPE_CHECKING:
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.store import LedgerStore
     from danubius.tier.config import TierConfig
+
+
+LOOK_S: Final = 3.0
+"""A start waits so long for cold storage to say whose it is."""
+
+log = logging.getLogger(__name__)
+
+
+def check_owner(config: TierConfig, directory: DataDirectory, highest_epoch: int) -> None:
+    """Refuse a directory that is older than what is in cold storage. Blocks; raises BrokerReplaced, TierMisconfigured.
+
+    A store that does not answer, or not legibly, refuses nothing: whose it is is found out before anything is stored.
+    """
+    if not config.url or not directory.store_id:
+        return
+    limits = ObjectLimits(deadline_s=min(config.deadline_ms / 1000, LOOK_S), attempts=1)
+    objects = open_objects(config.url, config.options, limits)
+    name = owner_name(directory.store_id)
+    try:
+        owner = read_owner(objects, name)
+    except DanubiusError as error:
+        log.warning("cold storage does not say whose it is yet", extra={"error": error.message})
+        return
+    finally:
+        objects.close()
+    known_epoch = max(directory.known_epoch, highest_epoch)
+    if owner is not None and owner.epoch > known_epoch:
+        raise BrokerReplaced(
+            f"the cold storage {objects.url} belongs to a later start of the broker, with epoch {owner.epoch}, and "
+            f"{directory.path} knows of {known_epoch}: the data directory is an old copy; use the newer one. Only if "
+            f"that is lost, and with it what was published since, remove the object {name} and start again"
+        )
 
 
 def open_tier(

@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from danubius.errors import DataDirectoryDamaged, DataDirectoryTooNew, StorageFull
+from danubius.ledger.leftovers import find_newer
 from danubius.model.ids import Epoch
 from danubius.record.checksum import crc32c
+from danubius.wal.segments import MARK_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from danubius.broker.survey import Survey
+    from danubius.ledger.leftovers import Leftover
+    from danubius.ledger.store import LedgerStore
     from danubius.runtime.files import Files, HeldLock
 
 FORMAT_VERSION: Final = 4
@@ -126,6 +131,26 @@ class DataDirectory:
                 "deleted; put it back as it was, or restore the whole directory from a copy"
             )
 
+    def check_age(self, survey: Survey, store: LedgerStore, leftovers: Iterable[Leftover]) -> None:
+        """Refuse snapshots and a journal that are older than the ledgers. Raises DataDirectoryDamaged.
+
+        A journal that does not say how far it was synced may be older, and so may one that a repair gave a part up of.
+        """
+        mark = self.journal / MARK_NAME
+        if survey.has_given_up or not self._files.exists(mark):
+            return
+        ends = {topic_id: topic.next_offset for topic_id, topic in survey.topics.items()}
+        newer = find_newer(store, leftovers, ends)
+        if newer is None:
+            return
+        topic = survey.topics[newer.ref.topic_id]
+        raise DataDirectoryDamaged(
+            f"{self.ledgers} has message {newer.offset} of {topic.name}, while {self.snapshots} and {self.journal} "
+            f"end at {topic.next_offset}: they are of an older copy, or the ledgers are another broker's; restore all "
+            "of them from one copy. Only if this directory is itself a copy, made while the broker ran, or nothing "
+            f"newer is left, remove {mark} and start again: what is newer is then kept in quarantine/"
+        )
+
     def take_up(self, highest_epoch: int = 0) -> None:
         """Everything was looked at: begin a new epoch, above all that were seen anywhere."""
         identity = self._identity
@@ -157,6 +182,11 @@ class DataDirectory:
     def _write(self, identity: Identity) -> None:
         _write_identity(self.path / "danubius.json", self._files, identity)
         self._identity = identity
+
+    @property
+    def store_id(self) -> str:
+        """Under which its objects are kept; empty: it was never used with an object store."""
+        return self._identity.store_id
 
     def use_tier(self, new_store_id: str) -> str:
         """Under which name its objects are kept in any object store: the same for as long as the directory exists."""

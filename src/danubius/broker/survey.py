@@ -70,6 +70,8 @@ class Survey:
         """From here on the journal is needed by one snapshot or another."""
         self.snapshot = snapshot
         self.has_snapshot = False
+        self.has_given_up = False
+        """Whether a repair gave up records of the journal."""
         self.end = position
         """Where the journal ends."""
         self.journal_records = self.journal_bytes = 0
@@ -173,6 +175,7 @@ class Survey:
 
     def _skip(self, fact: RecordsGivenUp) -> None:
         """A repair gave these up: their topics go on behind them."""
+        self.has_given_up = True
         for topic_id, _, end in fact.holes:
             topic = self.topics.get(topic_id)
             if topic is not None and not topic.is_removed:

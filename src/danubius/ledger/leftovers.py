@@ -14,12 +14,14 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from danubius.errors import DanubiusError, LedgerDamaged
+from danubius.errors import DanubiusError, InvalidBatch, LedgerDamaged, UnsupportedVersion
 from danubius.ledger.entry import LedgerRef
+from danubius.record.header import HEADER_BYTES, read_header
 from danubius.record.ledger_file import FILE_HEADER_BYTES, decode_header
+from danubius.record.scan import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.store import LedgerStore
@@ -84,6 +86,43 @@ def find_leftovers(store: LedgerStore, state: State) -> list[Leftover]:
     return [_weigh(one, replayed, state) for one in found]
 
 
+class Newer(NamedTuple):
+    """A leftover with a message that the state has not come to yet."""
+
+    ref: LedgerRef
+    offset: int
+
+
+def find_newer(
+    store: LedgerStore, leftovers: Iterable[Leftover], ends: Mapping[int, int]
+) -> Newer | None:
+    """Whether one that nothing explains has sound messages behind the ends of the topics: then the state is older.
+
+    Read is what lies behind the snapshot, of those that nothing explains. Blocks; raises as the store does.
+    """
+    for one in leftovers:
+        if one.problem and one.is_behind:
+            end = max(_ends_of_batches(store, one), default=0)
+            if end > ends.get(one.ref.topic_id, end):
+                return Newer(one.ref, end - 1)
+    return None
+
+
+def _ends_of_batches(store: LedgerStore, one: Leftover) -> Iterator[int]:
+    """The offset behind each batch, as far as they are sound."""
+    at = FILE_HEADER_BYTES if one.meta is None else one.meta.data_bytes
+    end = at + one.size
+    while at < end:
+        try:
+            header = read_header(store.read(one.ref, at, HEADER_BYTES))
+        except (InvalidBatch, UnsupportedVersion):
+            return
+        if header.length > end - at or scan(store.read(one.ref, at, header.length)).problem:
+            return
+        yield header.base_offset + header.count
+        at += header.length
+
+
 def known_ledgers(ledgers: Mapping[int, list[LedgerMeta]]) -> dict[LedgerRef, LedgerMeta]:
     """Those that must be in the store."""
     return {
@@ -92,12 +131,6 @@ def known_ledgers(ledgers: Mapping[int, list[LedgerMeta]]) -> dict[LedgerRef, Le
         for meta in metas
         if meta.is_local
     }
-
-
-def highest_epoch(store: LedgerStore, known: Collection[LedgerRef]) -> int:
-    """Of the ledgers that nobody knows; 0 if there are none."""
-    headers = (_header(store, ref) for ref in store.list() if ref not in known)
-    return max((header.epoch for header in headers if header is not None), default=0)
 
 
 def repeated(leftovers: Iterable[Leftover]) -> list[LedgerRef]:

@@ -55,7 +55,10 @@ class Calls:
     # ------------------------------------------------------------ writing
 
     def Fence(self, request: Any, left_s: float) -> Any:
-        written = self._stores.write(_stamp(request.writer), lambda _: None, left_s)
+        stamp = _stamp(request.writer)
+        if request.is_known and not self._stores.is_claimed(stamp.store, left_s):
+            return messages.FenceResponse()
+        written = self._stores.write(stamp, lambda _: None, left_s)
         return messages.FenceResponse(life=written.life, previous_epoch=written.previous_epoch)
 
     def Append(self, request: Any, left_s: float) -> Any:

@@ -129,12 +129,13 @@ class RemoteLedgerStore:
 
     # ------------------------------------------------------------ writing
 
-    def claim(self) -> int:
+    def claim(self, *, is_known: bool = False) -> int:
         """Shut out earlier writers; returns the highest epoch before, 0 for a new store.
 
+        `is_known`: it was claimed before; one that nobody has claimed is not taken then, and the answer is 0.
         Waits for a server that is not there yet. Raises BrokerReplaced where a later start has the store.
         """
-        request = messages.FenceRequest()
+        request = messages.FenceRequest(is_known=is_known)
         call = self._methods["Fence"]
 
         def attempt(left_s: float) -> Any:

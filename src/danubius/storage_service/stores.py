@@ -164,6 +164,11 @@ class Stores:
         with self._held(name, timeout_s) as entry:
             return entry.store if entry.held is not None else None
 
+    def is_claimed(self, name: str, timeout_s: float) -> bool:
+        """Whether anybody ever wrote to a store. One that was claimed stays so."""
+        with self._held(name, timeout_s) as entry:
+            return entry.held is not None
+
     def list(self, name: str, timeout_s: float) -> list[LedgerRef]:
         with self._held(name, timeout_s) as entry:
             assert entry.store is not None

@@ -69,7 +69,23 @@ class Place(NamedTuple):
 
     @property
     def owner_name(self) -> str:
-        return f"{self.store_id}/{OWNER}"
+        return owner_name(self.store_id)
+
+
+def owner_name(store_id: str) -> str:
+    return f"{store_id}/{OWNER}"
+
+
+def read_owner(objects: ObjectStore, name: str) -> Owner | None:
+    """What a store says of its owner; None: nothing. Raises StorageFailed, also if it is not legible."""
+    try:
+        content = objects.get(name, 0, _OWNER_BYTES_MAX)
+    except ObjectNotFound:
+        return None
+    try:
+        return msgspec.json.decode(content, type=Owner)
+    except msgspec.MsgspecError as error:
+        raise StorageFailed(f"{name} is not legible: {error}") from error
 
 
 class Removed(NamedTuple):
@@ -122,14 +138,7 @@ class TierWork:
         return owner
 
     def _owner_or_none(self) -> Owner | None:
-        try:
-            content = self.objects.get(self.place.owner_name, 0, _OWNER_BYTES_MAX)
-        except ObjectNotFound:
-            return None
-        try:
-            return msgspec.json.decode(content, type=Owner)
-        except msgspec.MsgspecError as error:
-            raise StorageFailed(f"{self.place.owner_name} is not legible: {error}") from error
+        return read_owner(self.objects, self.place.owner_name)
 
     # ------------------------------------------------------------ putting
 

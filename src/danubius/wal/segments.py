@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DanubiusError, DataDirectoryDamaged, StorageFull
@@ -113,7 +114,7 @@ class Segments:
         if not sequences and from_position:
             raise DataDirectoryDamaged(
                 f"{self._directory} holds no journal, but a snapshot expects one at "
-                f"position {from_position}: restore the directory from a copy"
+                f"position {from_position}: {self._way_out}"
             )
         self._next_sequence = max(sequences, default=0) + 1
         headers = [header for header in map(self._identify, sequences) if header is not None]
@@ -163,10 +164,25 @@ class Segments:
 
     def _check_first(self, spans: list[Span], from_position: int) -> None:
         if spans and spans[0].header.base > from_position:
-            raise DataDirectoryDamaged(
-                f"the journal in {self._directory} starts at position {spans[0].header.base}, but "
-                f"is needed from {from_position} on: a file is missing; restore it from a copy"
+            # A repair needs a snapshot.
+            missing = (
+                f"from {from_position} on: a file is missing; {self._way_out}"
+                if from_position
+                else "from its beginning, as there is no snapshot: a file is missing, or the snapshots are; restore "
+                "them from a copy"
             )
+            raise DataDirectoryDamaged(
+                f"the journal in {self._directory} starts at position {spans[0].header.base}, but is needed {missing}"
+            )
+
+    @property
+    def _way_out(self) -> str:
+        """The end of a refusal."""
+        directory = shlex.quote(str(self._directory.parent))
+        return (
+            "restore it from a copy, or see what can be saved without it: danubius storage repair --data-dir "
+            f"{directory} --dry-run"
+        )
 
     def _check_end(self, span: Span, content: memoryview, found: Scan) -> None:
         claim = span.end if span.end >= 0 else durable_claim(content, span.header, found.end)
@@ -174,7 +190,7 @@ class Segments:
             raise DataDirectoryDamaged(
                 f"{self._path(span.header.sequence)} is damaged at position {found.end} (byte "
                 f"{FILE_HEADER_BYTES + found.end - span.header.base}: {found.reason}), while "
-                f"everything up to {claim} had been synced: restore the file from a copy"
+                f"everything up to {claim} had been synced: {self._way_out}"
             )
 
     def _check_strays(self) -> None:
@@ -186,7 +202,7 @@ class Segments:
                 if claim > self.recovered_end:
                     raise DataDirectoryDamaged(
                         f"{self._path(sequence)} has lost its beginning, while the journal had "
-                        f"been synced up to position {claim}: restore the file from a copy"
+                        f"been synced up to position {claim}: {self._way_out}"
                     )
 
     def _check_reached(self, is_reached: bool, position: int, sequence: int | None) -> None:
@@ -194,7 +210,7 @@ class Segments:
             where = self._directory if sequence is None else self._path(sequence)
             raise DataDirectoryDamaged(
                 f"{where}: the journal ends before position {position}, while a snapshot says that it had been synced "
-                "up to there: its newest file is missing, cut short or overwritten; restore it from a copy"
+                f"up to there: its newest file is missing, cut short or overwritten; {self._way_out}"
             )
 
     def _check_mark(self) -> None:
@@ -204,8 +220,8 @@ class Segments:
             raise DataDirectoryDamaged(
                 f"the journal in {self._directory} ends at position {self.recovered_end}, while it had been synced up "
                 f"to {marked}: {marked - self.recovered_end} bytes are missing, and with them messages that were "
-                "acknowledged; its newest file is missing, cut short or overwritten: restore it from a copy. Only if "
-                f"this directory is itself a copy, made while the broker ran, remove {path} and start again"
+                f"acknowledged; its newest file is missing, cut short or overwritten: {self._way_out}. Only if this "
+                f"directory is itself a copy, made while the broker ran, remove {path} and start again"
             )
 
     def mark(self, position: int) -> None:

@@ -82,7 +82,7 @@ class SnapshotStore:
         if self._damaged:
             raise DataDirectoryDamaged(
                 f"no snapshot in {self._directory} passes its checksum: restore the directory "
-                "from a copy"
+                "from a copy; a repair needs one of them too"
             )
         return None
 

@@ -67,6 +67,20 @@ def test_a_repeated_claim_gets_the_same_answer(serve: Serve) -> None:
     assert second.claim() == 3
 
 
+def test_a_store_that_should_be_known_and_is_not_is_not_claimed(serve: Serve) -> None:
+    kept = Kept()
+    served = serve(kept)
+    known = served.connect("b", epoch=3)
+    for _ in range(2):
+        assert known.claim(is_known=True) == 0
+        assert held_by(kept("b")) is None
+    assert served.connect("b", epoch=2).claim() == 0
+    assert known.claim(is_known=True) == 2
+    held = held_by(kept("b"))
+    assert held is not None
+    assert held.epoch == 3
+
+
 def test_a_higher_epoch_shuts_out_the_lower_one(serve: Serve) -> None:
     served = serve(Kept())
     old, new = served.connect("b", epoch=1), served.connect("b", epoch=2)

@@ -104,6 +104,11 @@ def _is_settled(sealed_position: int, horizon: Horizon) -> bool:
     return sealed_position < horizon.trimmed_position
 
 
+def _age_ms(meta: LedgerMeta, following: LedgerMeta | None, horizon: Horizon) -> int:
+    """How long ago its last message came. One from the future, by a clock that was ahead, has just come."""
+    return max(0, horizon.now_ms - newest_ms(meta, following))
+
+
 def _due(topic: TopicView, horizon: Horizon) -> list[tuple[int, int]]:
     """Ledgers that are to be uploaded, by their place, and for how long; oldest first."""
     policies, ledgers = topic.policies, topic.ledgers
@@ -113,7 +118,7 @@ def _due(topic: TopicView, horizon: Horizon) -> list[tuple[int, int]]:
         if meta.object_name or not meta.is_sealed or meta.is_lost:
             continue
         following = ledgers[at + 1] if at + 1 < len(ledgers) else None
-        age_ms = horizon.now_ms - newest_ms(meta, following)
+        age_ms = _age_ms(meta, following, horizon)
         is_old = policies.offload_age_ms != NEVER and age_ms >= policies.offload_age_ms
         is_much = policies.offload_bytes != NEVER and local_alone > policies.offload_bytes
         is_forced = meta.base_offset < topic.forced_below
@@ -146,7 +151,7 @@ def _reclaims(topic: TopicView, horizon: Horizon) -> list[LedgerMeta]:
     for meta in reversed(ledgers):
         if meta.is_local and meta.object_name:
             newer_bytes += meta.data_bytes
-            age_ms = horizon.now_ms - newest_ms(meta, following)
+            age_ms = _age_ms(meta, following, horizon)
             is_young = policies.local_age_ms == FOREVER or age_ms < policies.local_age_ms
             is_little = policies.local_bytes == FOREVER or newer_bytes <= policies.local_bytes
             if (horizon.is_pressed or not (is_young or is_little)) and (

@@ -22,7 +22,7 @@ from danubius.tier.diskless_config import DisklessConfig
 from danubius.wal.config import JournalConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Generator
     from pathlib import Path
 
 TOPICS = ("/default/small", "/default/large")
@@ -234,7 +234,7 @@ async def test_ledgers_in_an_object_store_survive_a_start_that_is_refused(
 
 
 @contextlib.contextmanager
-def serving(root: Path, port: int = 0) -> Iterator[int]:
+def serving(root: Path, port: int = 0) -> Generator[int]:
     """A storage server over files, from its start to its end; its port."""
     stores = Stores(lambda name: LocalLedgerStore(LocalFiles(), root / name))
     server = StorageServer(stores)

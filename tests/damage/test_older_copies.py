@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 import pytest
 
+import danubius
 from damage.mistakes import MISTAKES
 from damage.templates import template
 from damage.worlds import World
@@ -11,12 +14,27 @@ from danubius.errors import BrokerReplaced, DataDirectoryDamaged, StorageFailed
 from danubius.model.ids import TopicName
 from danubius.tier.memory_objects import MemoryObjects
 
+if TYPE_CHECKING:
+    from damage.templates import Template
+    from damage.worlds import Image
+
 SMALL = TopicName("/default/small")
 
 
-async def test_newer_ledgers_are_kept_aside_once_the_mark_of_the_journal_is_removed() -> None:
-    history = template("local", is_killed=True)
-    image = MISTAKES["`snapshots/` and `journal/` of an older copy, newer ledgers"].make(history)
+@pytest.fixture
+def local() -> Template:
+    return template("local", is_killed=True)
+
+
+@pytest.fixture
+def tier() -> Template:
+    return template("tier", is_killed=True)
+
+
+async def test_newer_ledgers_are_kept_aside_once_the_mark_of_the_journal_is_removed(
+    local: Template,
+) -> None:
+    image = MISTAKES["`snapshots/` and `journal/` of an older copy, newer ledgers"].make(local)
     world = World("local", image)
     with pytest.raises(DataDirectoryDamaged, match="remove /data/journal/end"):
         async with world.broker():
@@ -24,15 +42,43 @@ async def test_newer_ledgers_are_kept_aside_once_the_mark_of_the_journal_is_remo
     del image["data/journal/end"]
     world = World("local", image)
     async with world.broker() as broker:
-        assert broker.broker.topics[SMALL].log.end_offset < len(history.known.messages[SMALL])
+        assert broker.broker.topics[SMALL].log.end_offset < len(local.known.messages[SMALL])
         await broker.end()
     assert any("nothing explains a ledger" in line for line in world.said)
     assert any(name.startswith("data/quarantine/") for name in world.image())
 
 
-async def test_newer_cold_storage_is_taken_over_once_its_owner_is_removed() -> None:
-    history = template("tier", is_killed=True)
-    image = MISTAKES["the data directory of an older copy, newer cold storage"].make(history)
+async def two_moments(durability: Literal["synced", "written"]) -> Image:
+    """A journal, and ledgers of the same life that are ahead of it."""
+    world = World("local")
+    async with world.broker(listens=True) as broker, danubius.connect(broker.url) as client:
+        await client.create_topic(SMALL, durability=durability)
+        async with client.producer(SMALL) as producer:
+            await producer.send_many([b"before"] * 10)
+            await broker.checkpoint()
+            before = world.image()
+            await producer.send_many([b"after"] * 10)
+            await broker.checkpoint()
+            after = world.image()
+    ledgers = {name: data for name, data in after.items() if name.startswith("data/ledgers/")}
+    return before | {"data/journal/end": b""} | ledgers
+
+
+async def test_a_power_loss_that_took_what_was_not_synced_refuses_no_start() -> None:
+    world = World("local", await two_moments("written"))
+    async with world.broker() as broker:
+        assert broker.broker.topics[SMALL].log.end_offset == 10
+
+
+async def test_what_was_synced_and_is_in_a_ledger_alone_refuses_a_start() -> None:
+    world = World("local", await two_moments("synced"))
+    with pytest.raises(DataDirectoryDamaged, match=f"has message 19 of {SMALL}"):
+        async with world.broker():
+            pass
+
+
+async def test_newer_cold_storage_is_taken_over_once_its_owner_is_removed(tier: Template) -> None:
+    image = MISTAKES["the data directory of an older copy, newer cold storage"].make(tier)
     world = World("tier", image)
     with pytest.raises(BrokerReplaced, match=r"remove the object [0-9a-f]+/owner"):
         async with world.broker():
@@ -46,15 +92,14 @@ async def test_newer_cold_storage_is_taken_over_once_its_owner_is_removed() -> N
 
 
 async def test_cold_storage_that_does_not_answer_refuses_no_start(
-    monkeypatch: pytest.MonkeyPatch,
+    tier: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = template("tier", is_killed=True)
-    world = World("tier", history.image)
+    world = World("tier", tier.image)
 
     def is_down(_self: MemoryObjects, _name: str, _at: int, _count: int) -> bytes:
         raise StorageFailed("the store is down")
 
     monkeypatch.setattr(MemoryObjects, "get", is_down)
     async with world.broker() as broker:
-        assert broker.epoch == history.known.epoch + 1
+        assert broker.epoch == tier.known.epoch + 1
     assert any("does not say whose it is" in line for line in world.said)

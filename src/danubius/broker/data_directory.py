@@ -135,12 +135,19 @@ class DataDirectory:
         """Refuse snapshots and a journal that are older than the ledgers. Raises DataDirectoryDamaged.
 
         A journal that does not say how far it was synced may be older, and so may one that a repair gave a part up of.
+        A power loss may take the end of what is not synced from the journal and leave it to a ledger of the same life.
         """
         mark = self.journal / MARK_NAME
         if survey.has_given_up or not self._files.exists(mark):
             return
         ends = {topic_id: topic.next_offset for topic_id, topic in survey.topics.items()}
-        newer = find_newer(store, leftovers, ends)
+        telling = [
+            one
+            for one in leftovers
+            if one.epoch > survey.epoch
+            or (one.is_behind and survey.topics[one.ref.topic_id].is_synced)
+        ]
+        newer = find_newer(store, telling, ends)
         if newer is None:
             return
         topic = survey.topics[newer.ref.topic_id]

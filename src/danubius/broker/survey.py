@@ -26,6 +26,7 @@ from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot
 from danubius.errors import DataDirectoryDamaged, InvalidBatch
 from danubius.ledger.leftovers import Added, State
 from danubius.model.limits import MIB
+from danubius.model.topic import Durability
 from danubius.publish.core.transaction import epoch_of
 from danubius.publish.journaling import BATCH_RECORD
 from danubius.record.header import read_header
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from danubius.broker.snapshot import TopicState
+    from danubius.model.topic import TopicSpec
     from danubius.wal.journal import JournalRecord
     from danubius.wal.ports import JournalPort, SnapshotPort
 
@@ -45,10 +47,20 @@ KEPT_RECORDS_MAX: Final = 100_000
 class SurveyedTopic:
     """One topic as the snapshot has it, and what the journal adds to that."""
 
-    __slots__ = ("first_offset", "is_removed", "name", "next_offset", "position", "replayed_bytes")
+    __slots__ = (
+        "first_offset",
+        "is_removed",
+        "is_synced",
+        "name",
+        "next_offset",
+        "position",
+        "replayed_bytes",
+    )
 
-    def __init__(self, name: str, next_offset: int, position: int) -> None:
+    def __init__(self, name: str, spec: TopicSpec, next_offset: int, position: int) -> None:
         self.name = name
+        self.is_synced = spec.durability is Durability.SYNCED
+        """Whether its messages were synced in the journal before any ledger got them."""
         self.first_offset = next_offset
         """From here on its messages are in the journal."""
         self.next_offset = next_offset
@@ -159,7 +171,7 @@ class Survey:
             case TopicCreated():
                 known = self.topics.get(fact.topic_id)
                 if known is None or record.position >= known.position:
-                    self.topics[fact.topic_id] = SurveyedTopic(fact.name, 0, 0)
+                    self.topics[fact.topic_id] = SurveyedTopic(fact.name, fact.spec, 0, 0)
             case TopicRemoved():
                 known = self.topics.get(fact.topic_id)
                 if known is not None and record.position >= known.position:
@@ -234,7 +246,7 @@ def _atomic(record: JournalRecord) -> tuple[list[tuple[int, memoryview]], list[E
 
 
 def _surveyed(state: TopicState) -> SurveyedTopic:
-    return SurveyedTopic(state.name, state.next_offset, state.position)
+    return SurveyedTopic(state.name, state.spec, state.next_offset, state.position)
 
 
 def _epoch_of_snapshot(snapshot: BrokerSnapshot) -> int:

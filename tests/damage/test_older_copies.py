@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from click.testing import CliRunner
 
 import danubius
 from damage.mistakes import MISTAKES
 from damage.templates import template
 from damage.worlds import World
+from danubius.cli.storage import storage
 from danubius.errors import BrokerReplaced, DataDirectoryDamaged, StorageFailed
 from danubius.model.ids import TopicName
 from danubius.tier.memory_objects import MemoryObjects
+from patience import HANG_S, LOOK_S
 
 if TYPE_CHECKING:
     from damage.templates import Template
@@ -46,6 +50,21 @@ async def test_newer_ledgers_are_kept_aside_once_the_mark_of_the_journal_is_remo
         await broker.end()
     assert any("nothing explains a ledger" in line for line in world.said)
     assert any(name.startswith("data/quarantine/") for name in world.image())
+
+
+async def test_a_check_names_the_ledgers_that_nothing_explains(local: Template) -> None:
+    image = MISTAKES["`snapshots/` and `journal/` of an older copy, newer ledgers"].make(local)
+    del image["data/journal/end"]
+    world = World("local", image)
+    async with world.broker(listens=True) as broker:
+        async with asyncio.timeout(HANG_S), danubius.connect(broker.url) as client:
+            while True:
+                if (await client.admin.describe_broker()).unexplained:
+                    break
+                await asyncio.sleep(LOOK_S)
+        words = ["check", SMALL, "--url", broker.url]
+        done = await asyncio.to_thread(CliRunner().invoke, storage, words)
+    assert "not part of what was checked: /data/quarantine/" in done.output
 
 
 async def two_moments(durability: Literal["synced", "written"]) -> Image:

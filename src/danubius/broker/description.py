@@ -187,6 +187,7 @@ def _describe_broker(node: Node, _request: admin.DescribeBroker, on_reply: OnRep
             measure_broker(node),
             url=about.url,
             started_ms=about.started_ms,
+            unexplained=broker.ledgers.unexplained[:NAMES_MAX],
         )
     )
 

@@ -38,25 +38,28 @@ storage.add_command(repair)
 def check(topic: str, as_json: bool, url: str) -> int:
     """Read everything that TOPIC holds, on disk and in cold storage, and prove every checksum.
 
-    Ends with 1 if anything is damaged. The broker reads, one ledger after the other, and serves others meanwhile.
+    Ends with 1 if anything is damaged. Ledgers that no state explains, of whichever topic, are named below. The broker
+    reads, one ledger after the other, and serves others meanwhile.
     """
-    checked = ask(url, lambda admin: _check(admin, topic))
+    checked, unexplained = ask(url, lambda admin: _check(admin, topic))
     if as_json:
         for one in checked:
             print_json(to_json(one))
     else:
         _print(topic, checked)
+        for place in unexplained:
+            print_line(f"of any topic, and not part of what was checked: {place}")
     return 1 if any(place.damage for one in checked for place in one.places) else 0
 
 
-async def _check(admin: Administration, topic: str) -> list[LedgerChecked]:
+async def _check(admin: Administration, topic: str) -> tuple[list[LedgerChecked], list[str]]:
     lines = await admin.list_ledgers(topic)
     checked: list[LedgerChecked] = []
     with meter("checking", sum(line.bytes for line in lines)) as progress:
         for line in lines:
             checked.append(await admin.check_ledger(line.topic, line.ledger_id))
             progress.advance(line.bytes)
-    return checked
+    return checked, (await admin.describe_broker()).unexplained
 
 
 def _print(topic: str, checked: list[LedgerChecked]) -> None:

@@ -449,6 +449,8 @@ class BrokerDescribed(Reply, frozen=True, gc=False):
     """Where clients connect."""
     started_ms: int = 0
     """Milliseconds since 1970, UTC."""
+    unexplained: list[str] = []
+    """Where ledgers are that its start found and that no state explains; the first of them."""
 
 
 AdminReply = (

@@ -31,6 +31,7 @@ from danubius.broker.targets import (
 from danubius.errors import ConsumerReplaced, InvalidArgument, ProducerFenced
 from danubius.ledger.managed import ManagedLedger
 from danubius.model import admin, admin_replies
+from danubius.model.admin_pages import take_page
 from danubius.model.ids import namespace_of
 from danubius.model.policy import Policies, effective
 from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
@@ -137,7 +138,7 @@ def _list_topics(node: Node, request: admin.ListTopics, on_reply: OnReply) -> No
     broker = node.broker
     names = heapq.nsmallest(request.limit + 1, _listed(broker, request.namespace, request.after))
     lines = (_summarise(node, find_target(broker, name)) for name in names)
-    page, more = admin_replies.take_page(lines, request.limit, lambda line: line.topic)
+    page, more = take_page(lines, request.limit, lambda line: line.topic)
     on_reply(admin_replies.TopicsListed(page, next=more))
 
 
@@ -246,7 +247,7 @@ def _list_subscriptions(node: Node, request: admin.ListSubscriptions, on_reply: 
     names = (name for name in visible_subscriptions(target) if name > request.after)
     first = heapq.nsmallest(request.limit + 1, names)
     lines = (_summarise_members(node, target, find_members(target, name)) for name in first)
-    page, more = admin_replies.take_page(lines, request.limit, lambda line: line.subscription)
+    page, more = take_page(lines, request.limit, lambda line: line.subscription)
     on_reply(admin_replies.SubscriptionsListed(page, next=more))
 
 
@@ -317,7 +318,7 @@ def _page_of(
 ) -> tuple[list[LineT], str]:
     """One page of what was found, in the order of its places; only what is shown is measured."""
     places = heapq.nsmallest(request.limit + 1, (one for one in found if one > request.after))
-    page, more = admin_replies.take_page(
+    page, more = take_page(
         (line(found[place]) for place in places), request.limit, lambda _: "more"
     )
     return page, places[len(page) - 1] if more else ""

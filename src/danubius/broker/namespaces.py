@@ -28,6 +28,7 @@ from danubius.errors import (
     NamespaceNotFound,
 )
 from danubius.model import admin, admin_replies
+from danubius.model.admin_pages import take_page
 from danubius.model.ids import namespace_of, parse_name
 from danubius.model.policy import Policies, effective
 
@@ -253,7 +254,7 @@ def _list(node: Node, request: admin.ListNamespaces, on_reply: OnReply) -> None:
                 find_namespace(broker, name).created_ms,
             )
 
-    page, more = admin_replies.take_page(lines(), request.limit, lambda line: line.namespace)
+    page, more = take_page(lines(), request.limit, lambda line: line.namespace)
 
     def summed(stored: dict[str, int]) -> None:
         counted = [

@@ -40,13 +40,13 @@ from danubius.errors import (
     TopicNotFound,
 )
 from danubius.model import admin
+from danubius.model.admin_pages import take_page
 from danubius.model.admin_replies import (
     DeadLetter,
     DeadLettersListed,
     EventKind,
     MessagesCounted,
     SubscriptionDescribed,
-    take_page,
 )
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from danubius.errors import (
 from danubius.ledger.entry import LedgerRef
 from danubius.ledger.managed import ManagedLedger
 from danubius.model import admin, admin_replies
+from danubius.model.admin_pages import take_page
 from danubius.model.admin_replies import PlaceChecked
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def _list_ledgers(node: Node, request: admin.ListLedgers, on_reply: OnReply) -> 
     target = find_target(node.broker, request.topic)
     after = _parse_after(request.after)
     lines = _lines(target.topics, *after)
-    page, more = admin_replies.take_page(
-        lines, request.limit, lambda line: f"{line.topic}#{line.ledger_id}"
-    )
+    page, more = take_page(lines, request.limit, lambda line: f"{line.topic}#{line.ledger_id}")
     url = node.offloading.url if node.offloading is not None else ""
     on_reply(admin_replies.LedgersListed(page, url, next=more))
 

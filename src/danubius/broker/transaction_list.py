@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from danubius.broker.session_state import SessionState
 from danubius.errors import InvalidArgument
 from danubius.model import admin, admin_replies
+from danubius.model.admin_pages import take_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ def _list(node: Node, request: admin.ListTransactions, on_reply: OnReply) -> Non
         raise InvalidArgument(f"after is {request.after!r}; it must be the number of a transaction")
     after = int(request.after or -1)
     lines = (_summarise(node, one) for one in node.transactions.in_order() if one.core.id > after)
-    page, more = admin_replies.take_page(lines, request.limit, lambda line: str(line.transaction))
+    page, more = take_page(lines, request.limit, lambda line: str(line.transaction))
     on_reply(admin_replies.TransactionsListed(page, next=more))
 
 

@@ -1,17 +1,16 @@
 """What the broker answers to operators: one struct a kind of answer, with the lines that lists are made of.
 
 Replies travel as maps with their kind under `reply`. Readers may be older than the broker: fields are only appended,
-and what is not known is passed over. A page ends early, with `next` set, before it outgrows PAGE_BYTES_MAX.
+and what is not known is passed over. Lists come in pages (admin_pages.py).
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from danubius.model.limits import FRAME_META_BYTES_MAX
 from danubius.model.policy import Effective, FailurePolicy, Policies
 from danubius.model.statistics import (
     BrokerStatistics,
@@ -24,11 +23,6 @@ from danubius.model.statistics import (
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Dispatch, Durability
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-PAGE_BYTES_MAX: Final = FRAME_META_BYTES_MAX // 2
-"""The lines of one page, encoded. A reply is the command part of a frame; the rest is room for a last large line."""
 PAYLOAD_START_BYTES: Final = 256
 """How much of a dead letter's payload is shown in a list."""
 
@@ -477,26 +471,3 @@ AdminReply = (
     | BrokerDescribed
     | SettingsDescribed
 )
-
-# ---------------------------------------------------------------- pages
-
-LineT = TypeVar("LineT", bound=msgspec.Struct)
-_encoder: Final = msgspec.msgpack.Encoder()
-
-
-def take_page(
-    lines: Iterable[LineT], limit: int, key: Callable[[LineT], str]
-) -> tuple[list[LineT], str]:
-    """The first lines, as many as one page holds, and the `next` of that page.
-
-    At most one line more than the page's is taken from `lines`, which may be made one by one. `key` says what to give
-    as `after` to go on behind a line.
-    """
-    page: list[LineT] = []
-    size = 0
-    for line in lines:
-        size += len(_encoder.encode(line))
-        if page and (len(page) >= limit or size > PAGE_BYTES_MAX):
-            return page, key(page[-1])
-        page.append(line)
-    return page, ""

@@ -18,7 +18,8 @@ from danubius.model.admin_codec import (
     encode_reply,
     encode_request,
 )
-from danubius.model.admin_replies import PAGE_BYTES_MAX, DeadLetter, TopicSummary, take_page
+from danubius.model.admin_pages import PAGE_BYTES_MAX, take_page
+from danubius.model.admin_replies import DeadLetter, TopicSummary
 from danubius.model.field_docs import field_docs
 from danubius.model.limits import FRAME_META_BYTES_MAX, NAME_LENGTH_MAX
 from danubius.model.policy import FOREVER, FailurePolicy, Policies, effective

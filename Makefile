@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 RUN := . .venv/bin/activate &&
 # Nothing is tried again: a test that fails now and then is a bug. Each has a time limit of its own (pyproject.toml,
 # tests/conftest.py), and all of them together have one, so that whatever hangs is said and not waited for.
-PYTEST := timeout --foreground --kill-after=60s 3h $(PY) -m pytest -q --tb=short --durations=10
+PYTEST := timeout --foreground --kill-after=60s 75m $(PY) -m pytest -q --tb=short --durations=10
 export HYPOTHESIS_PROFILE ?= ci
 
 .DEFAULT_GOAL := help

@@ -34,7 +34,7 @@ sys.path[0] = str(_ROOT / "tests")  # and not this folder, in which there is a g
 import danubius  # noqa: E402
 from danubius.wire.commands import Opcode  # noqa: E402
 from e2e.raw_http2 import SEND_MESSAGE, Http2Peer  # noqa: E402  # tests are not installed
-from e2e.raw_wire import RawPeer, frame  # noqa: E402
+from e2e.raw_wire import PeerClosed, RawPeer, frame  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -204,7 +204,7 @@ async def grpc_unfinished(
 
 
 async def _within(seconds: float, work: Awaitable[None]) -> None:
-    with contextlib.suppress(TimeoutError, OSError):
+    with contextlib.suppress(TimeoutError, OSError, PeerClosed):
         async with asyncio.timeout(seconds):
             await work
 

@@ -60,6 +60,7 @@ class FrameSource(Protocol[EventOut]):
     def buffer_updated(self, count: int) -> None: ...
     def next_event(self) -> EventOut | None: ...
     def receive_eof(self) -> None: ...
+    def discard(self) -> None: ...
 
 
 def _nothing() -> None:
@@ -359,6 +360,7 @@ class StreamProtocol(asyncio.BufferedProtocol, Generic[Event]):
     def connection_lost(self, exc: Exception | None) -> None:
         self._descriptor = -1  # its number may be another connection's from here on
         self._end_source()
+        self._source.discard()  # half a frame may be large, and those who know us let go later
         self._is_lost = True
         self.is_closing = True
         self._outgoing.clear()

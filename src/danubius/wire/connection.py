@@ -150,6 +150,12 @@ class Connection:
         self._ended = True
         self._enter(ConnectionState.CLOSED)
 
+    def discard(self) -> None:
+        """The connection is gone, and with it what was not taken: give the memory back."""
+        self._pending = None
+        self.large_frame = 0
+        self._inbox.discard()
+
     def next_event(self) -> Frame | None:
         """The next complete frame, or None if more bytes are needed.
 
@@ -178,9 +184,7 @@ class Connection:
                 return frame
         except DanubiusError as failure:
             self._failure = failure
-            self._pending = None
-            self.large_frame = 0
-            self._inbox.discard()
+            self.discard()
             if self.state is not ConnectionState.CLOSED:
                 self._enter(ConnectionState.CLOSING)
             raise

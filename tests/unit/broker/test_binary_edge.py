@@ -207,6 +207,7 @@ async def test_an_unfinished_large_frame_gives_way_to_one_that_waits(
         attacker, stalled, writer = await peers.greet()
         writer.write(attacker.large_frame(7)[:-1])
         await peers.until(lambda: turns.reading == 1)
+        (cut_off,) = peers.edge.connections
         honest, _, writer = await peers.greet()
         writer.write(honest.large_frame(8))
         async with asyncio.timeout(HANG_S):
@@ -214,6 +215,7 @@ async def test_an_unfinished_large_frame_gives_way_to_one_that_waits(
                 assert await stalled.read() == b""
             assert await honest.hear(Error) == 8  # there is no such producer, and it was asked
         await peers.until(lambda: turns.reading == turns.waiting == 0)
+        assert cut_off._wire._inbox.is_empty, "the half frame stays until somebody collects garbage"
 
 
 async def test_while_there_is_room_an_unfinished_large_frame_is_waited_for(

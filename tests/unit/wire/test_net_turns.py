@@ -52,6 +52,9 @@ class Sink:
     def receive_eof(self) -> None:
         """It has no frames that could be cut."""
 
+    def discard(self) -> None:
+        """It has no memory to give back."""
+
     def tick(self) -> None:
         self.turn += 1
         if not self.all_there.is_set():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
+import danubius
 from damage.damages import Target, empty, journal, missing, named
 from damage.templates import LARGE, PRODUCER, SMALL, template
 from damage.trial import Findings, read
@@ -181,8 +182,45 @@ async def test_a_sound_journal_is_left_alone(history: Template) -> None:
 
 
 def test_without_a_snapshot_nothing_is_guessed(history: Template) -> None:
-    image = missing(history, Target("snapshots", named("data/snapshots/"), "data/snapshots/"))
+    image = without(history.image, "data/snapshots/")
     with pytest.raises(DataDirectoryDamaged, match="which topics there are is not known"):
+        Repaired(image)
+
+
+async def young() -> Image:
+    """A directory whose journal has every record since the first, stopped in good order."""
+    world = World("local")
+    async with world.broker(listens=True) as broker:
+        async with danubius.connect(broker.url) as client, client.producer(SMALL) as producer:
+            await producer.send_many([b"one", b"two"])
+        await broker.end()
+    return world.image()
+
+
+def without(image: Image, folder: str) -> Image:
+    return {name: data for name, data in image.items() if not name.startswith(folder)}
+
+
+async def test_a_journal_since_the_first_record_makes_up_for_lost_snapshots() -> None:
+    image = without(await young(), "data/snapshots/")
+    assert not await starts(image)
+    one = Repaired(image)
+    said = describe(one.found)
+    assert "snapshots are missing" in said[0]
+    assert "nothing is given up" in said
+    after = one.world.image()
+    assert after["data/quarantine/moment/danubius.json"] == image["data/danubius.json"]
+    for _ in range(2):
+        async with one.world.broker() as broker:
+            topic = broker.broker.topic(SMALL)
+            assert list((await read(topic, Findings([]))).values()) == [b"one", b"two"]
+            await broker.end()
+    assert JournalRepair(DATA, one.world._disk).diagnose().is_sound
+
+
+async def test_neither_journal_nor_snapshots_are_said_not_called_sound() -> None:
+    image = without(without(await young(), "data/snapshots/"), "data/journal/")
+    with pytest.raises(DataDirectoryDamaged, match="neither a journal nor a snapshot"):
         Repaired(image)
 
 

@@ -1,6 +1,7 @@
-"""A data directory whose journal is damaged, looked over and mended while no broker has it.
+"""A data directory whose journal is damaged, or whose snapshots are gone, looked over and mended while no broker has it.
 
-Read as a start reads it: the newest whole snapshot, then the journal from there on. Nothing is changed by looking.
+Read as a start reads it: the newest whole snapshot, then the journal from there on. Nothing is changed by looking. A
+journal that reaches back to the first record needs no snapshot: the directory is told that it never had one.
 Mending keeps every file that it changes as it was, in `quarantine/<moment>/`, before anything is written; each file is
 replaced as a whole, so that a repair which was interrupted is begun again.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from danubius.broker.data_directory import JOURNAL, SNAPSHOT, encode_identity, read_identity
 from danubius.broker.repair_plan import Plan, Planner, filler
 from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot
 from danubius.errors import DataDirectoryDamaged, InvalidArgument
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from danubius.runtime.files import Files
     from danubius.wal.core.recovery import Span
+    from danubius.wal.snapshot import Snapshot
 
 QUARANTINE: Final = "quarantine"
 REPORT: Final = "given-up.txt"
@@ -43,10 +46,12 @@ class Diagnosis(NamedTuple):
     """Files that have lost both copies of their header, and what it was."""
     needless: list[Gap]
     """Gaps in what the snapshot has already: nothing is lost by them, but a start would stumble over them."""
+    misses_snapshots: bool = False
+    """There were some, and are none; the journal goes back to the first record."""
 
     @property
     def is_sound(self) -> bool:
-        return not (self.plan.gaps or self.headless or self.needless)
+        return not (self.plan.gaps or self.headless or self.needless or self.misses_snapshots)
 
 
 class JournalRepair:
@@ -63,11 +68,18 @@ class JournalRepair:
 
     def diagnose(self) -> Diagnosis:
         """Go through everything. Raises DataDirectoryDamaged where no repair of the journal can help."""
-        position, snapshot = self._load_snapshot()
+        stored = SnapshotStore(self._files, self._path / "snapshots").load_latest()
+        position, snapshot = _read_snapshot(stored)
+        holds = read_identity(self._path, self._files).holds
         planner = Planner(snapshot)
         headers = self._identify_all()
         spans = plan_spans(headers, position)
         if not spans:
+            if stored is None and holds in (JOURNAL, SNAPSHOT):
+                raise DataDirectoryDamaged(
+                    f"{self._path} was used, and has neither a journal nor a snapshot: which topics there are is not "
+                    "known, and a repair cannot help; restore journal/ and snapshots/ from a copy"
+                )
             return self._begin_anew(planner, position, snapshot)
         needed = {span.header for span in spans}
         self._headless = [header for header in self._headless if header in needed]
@@ -87,24 +99,15 @@ class JournalRepair:
         reach = self._reach(position, snapshot)
         if end < reach:
             planner.gap(Gap(end, reach, spans[-1].header, "the journal ends there"))
-        return Diagnosis(planner.finish(max(end, reach)), self._headless, self._needless)
+        misses_snapshots = stored is None and holds == SNAPSHOT
+        plan = planner.finish(max(end, reach))
+        return Diagnosis(plan, self._headless, self._needless, misses_snapshots)
 
     def _reach(self, position: int, snapshot: BrokerSnapshot) -> int:
         """How far the journal had been synced, by the word of the snapshot and of the mark beside it."""
         path = self._journal / MARK_NAME
         marked = parse_mark(self._files.read_bytes(path)) if self._files.exists(path) else 0
         return max([position, marked, *(state.position for state in snapshot.topics)])
-
-    def _load_snapshot(self) -> tuple[int, BrokerSnapshot]:
-        stored = SnapshotStore(self._files, self._path / "snapshots").load_latest()
-        if stored is None:
-            return 0, BrokerSnapshot(1, [])
-        try:
-            return stored.position, decode_snapshot(stored.data)
-        except msgspec.MsgspecError as error:
-            raise DataDirectoryDamaged(
-                f"the snapshot cannot be read by this version: {error}"
-            ) from error
 
     def _sequences(self) -> list[int]:
         if not self._files.exists(self._journal):
@@ -199,7 +202,17 @@ class JournalRepair:
         self._files.mkdir(self._journal, sync=True)
         for sequence, content in contents.items():
             self._files.write_atomic(self._path_of(sequence), content)
+        if found.misses_snapshots:
+            self._forget_snapshots(kept)
         return kept
+
+    def _forget_snapshots(self, kept: Path) -> None:
+        file = self._path / "danubius.json"
+        identity = read_identity(self._path, self._files)
+        self._files.write_atomic(kept / file.name, self._files.read_bytes(file))
+        self._files.write_atomic(
+            file, encode_identity(msgspec.structs.replace(identity, holds=JOURNAL))
+        )
 
     def _mended(self, found: Diagnosis) -> dict[int, bytearray]:
         contents: dict[int, bytearray] = {}
@@ -221,6 +234,17 @@ class JournalRepair:
         for header, at, record in written:
             _put(content_of(header), at, record)
         return contents
+
+
+def _read_snapshot(stored: Snapshot | None) -> tuple[int, BrokerSnapshot]:
+    if stored is None:
+        return 0, BrokerSnapshot(1, [])
+    try:
+        return stored.position, decode_snapshot(stored.data)
+    except msgspec.MsgspecError as error:
+        raise DataDirectoryDamaged(
+            f"the snapshot cannot be read by this version: {error}"
+        ) from error
 
 
 def _put(content: bytearray, at: int, data: bytes) -> None:

@@ -93,7 +93,7 @@ class DataDirectory:
         files.mkdir(path, sync=True)
         lock = files.lock(path / "lock")
         try:
-            identity, before = _read_identity(path, files, new_broker_id)
+            identity, before = _look_up(path, files, new_broker_id)
         except BaseException:
             lock.release()
             raise
@@ -107,7 +107,8 @@ class DataDirectory:
         if holds == SNAPSHOT:
             raise DataDirectoryDamaged(
                 f"{self.snapshots} has no snapshot, while {self.path} had some: it is not mounted yet, or was deleted; "
-                "put it back as it was, or restore the whole directory from a copy"
+                "put it back as it was, or restore the whole directory from a copy. If there is none, `danubius storage "
+                f"repair --data-dir {self.path} --dry-run` says whether the journal is enough"
             )
         if survey.end:
             return  # from the first record on: a broker that died before it saved anything
@@ -268,11 +269,16 @@ def _decode_identity(data: bytes, file: Path) -> Identity:
     return known
 
 
-def _read_identity(path: Path, files: Files, new_broker_id: str) -> tuple[Identity, bytes | None]:
+def read_identity(path: Path, files: Files) -> Identity:
+    """Who the data directory at `path` says it is. Raises DataDirectoryDamaged, DataDirectoryTooNew."""
+    file = path / "danubius.json"
+    return _decode_identity(files.read_bytes(file), file)
+
+
+def _look_up(path: Path, files: Files, new_broker_id: str) -> tuple[Identity, bytes | None]:
     file = path / "danubius.json"
     if files.exists(file):
-        before = files.read_bytes(file)
-        return _decode_identity(before, file), before
+        return read_identity(path, files), files.read_bytes(file)
     if any(files.exists(path / name) for name in ("journal", "ledgers", "snapshots")):
         raise DataDirectoryDamaged(
             f"{path} holds data but no danubius.json, which tells its format; restore that file from a backup, "

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Say it as one JSON object.")
 def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Make a data directory start again whose journal is damaged, and say what that costs.
+    """Make a data directory start again whose journal is damaged or whose snapshots are gone, and say what that costs.
 
     A copy is better: use this when there is none. Every record that can be read is kept; what is given up is named
     before anything is changed, and the files as they were stay in quarantine/. Ends with 1 if there is something to
@@ -52,7 +52,7 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
         if found.is_sound or dry_run:
             return 0 if found.is_sound else 1
         if not yes:
-            click.confirm("Give this up, and write the journal anew?", abort=True, err=True)
+            click.confirm("Give this up, and repair?", abort=True, err=True)
         kept = work.mend(found, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}", report)
     finally:
         lock.release()
@@ -64,6 +64,19 @@ def describe(found: Diagnosis) -> list[str]:
     """In words; the first line says whether there is anything to repair."""
     if found.is_sound:
         return ["the journal is sound from the newest snapshot on: there is nothing to repair"]
+    plan = found.plan
+    lines: list[str] = []
+    if found.misses_snapshots:
+        lines.append(
+            "the snapshots are missing, and the journal goes back to the first record: a start can do without them, once "
+            "danubius.json says so"
+        )
+    if plan.gaps or found.headless or found.needless:
+        lines += _journal_damage(found)
+    return lines + _given_up(found)
+
+
+def _journal_damage(found: Diagnosis) -> list[str]:
     plan = found.plan
     lines = [
         (
@@ -83,7 +96,7 @@ def describe(found: Diagnosis) -> list[str]:
         f"  {gap.file.sequence:010d}.journal  positions {gap.first} to {gap.end}  the newest snapshot has what was here"
         for gap in found.needless
     ]
-    return lines + _given_up(found)
+    return lines
 
 
 def _given_up(found: Diagnosis) -> list[str]:
@@ -133,6 +146,7 @@ def facts_of(found: Diagnosis) -> dict[str, object]:
     plan = found.plan
     return {
         "sound": found.is_sound,
+        "misses_snapshots": found.misses_snapshots,
         "gaps": [
             {
                 "file": f"{gap.file.sequence:010d}.journal",

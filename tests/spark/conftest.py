@@ -15,10 +15,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-# Of every driver that tests start, here or as a command. Their queries are short: compiling them well would cost more
-# time than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+from spark.class_archive import QUICK, java_options
+
+# Of every driver that tests start, here or as a command.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK)
 
 from e2e import conftest as brokers
 from spark.processes import Cluster

@@ -18,6 +18,7 @@ import pyspark
 from danubius.spark.sessions import BARE_PYTHON
 from e2e.broker_process import environment
 from patience import PROGRAM_HANG_S
+from spark.class_archive import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,9 +33,8 @@ SMALL: Final = {
     "spark.ui.showConsoleProgress": "false",
     # A task may lose its executor, then its worker, and wait for a broker in between.
     "spark.task.maxFailures": "20",
-    # Short lives: compiling everything well is not worth its time.
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": java_options(),
+    "spark.executor.extraJavaOptions": java_options(),
 }
 """Settings of drivers that start and end within a test."""
 

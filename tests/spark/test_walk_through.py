@@ -127,6 +127,7 @@ def test_the_page_begins_with_a_broker() -> None:
     assert {block.language for block in blocks} == {"sh", "python", "text"}
 
 
+@pytest.mark.prove
 def test_every_step_says_what_the_page_says(tmp_path: Path, env: dict[str, str]) -> None:
     folder = tmp_path / "page"
     notebook = Notebook(folder, env)

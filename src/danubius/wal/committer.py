@@ -163,6 +163,14 @@ class Committer:
             return False  # the thread has stepped aside for as long as the disk takes
         return is_lone and self._is_small(turn) and self._sync_ns < SYNC_WAIT_NS_MAX
 
+    def await_soon(self, turn: Item) -> bool:
+        """The same; if so, what is reported from here on is not announced, until the loop takes `is_awaited` back.
+
+        Not before this is asked: while the thread is busy the loop does not wait, nor look for what comes meanwhile.
+        """
+        self.is_awaited = self.is_soon(turn)
+        return self.is_awaited
+
     def _is_small(self, turn: Turn) -> bool:
         return turn.size <= QUICK_BYTES_MAX and not self._held and self._writer.is_quick(turn.size)
 

@@ -286,9 +286,8 @@ class Journal:
             worker.put(turn)
 
     def _put_and_wait(self, worker: WorkerPort[Item], committer: Committer, turn: Turn) -> bool:
-        committer.is_awaited = True
         try:
-            return worker.put_and_wait(turn, committer.is_soon, SYNC_WAIT_NS_MAX / 1e9)
+            return worker.put_and_wait(turn, committer.await_soon, SYNC_WAIT_NS_MAX / 1e9)
         finally:
             # Before we look: a report that comes behind the look is announced again.
             committer.is_awaited = False

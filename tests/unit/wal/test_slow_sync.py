@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
+from danubius.runtime.threads import Item, Worker
 from danubius.sim.disk import SimFile, SimFiles
 from danubius.wal.committer import LONG_SYNC_NS, Committer, Turn
 from danubius.wal.core.format import record_bytes
@@ -15,7 +16,7 @@ from patience import HANG_S
 from unit.wal.journal_owner import CONFIG, DIRECTORY, Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pytest
 
@@ -29,6 +30,7 @@ class HangingDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may_go_on = threading.Event()
         self.may_go_on.set()
+        self.hangs = threading.Event()
         self.threads: set[str] = set()
         datasync, pwritev_synced = SimFile.datasync, SimFile.pwritev_synced
 
@@ -47,6 +49,8 @@ class HangingDisk:
         thread = threading.current_thread()
         self.threads.add(thread.name)
         assert thread is not threading.main_thread(), "the loop itself would hang"
+        if not self.may_go_on.is_set():
+            self.hangs.set()
         assert self.may_go_on.wait(HANG_S)
 
 
@@ -80,6 +84,50 @@ async def test_a_sync_that_hangs_does_not_hold_up_the_loop(monkeypatch: pytest.M
     await slow
     journal.close()
     assert disk.threads == {"journal"}
+
+
+def test_a_report_that_comes_while_the_loop_finds_the_thread_busy_is_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = HangingDisk(monkeypatch)
+
+    class JustDone(Worker[Item]):
+        """Found busy, and done with it before whoever looked goes on."""
+
+        def put_and_wait(
+            self, item: Item, is_quick: Callable[[Item], bool], timeout_s: float
+        ) -> bool:
+            was_idle = super().put_and_wait(item, is_quick, timeout_s)
+            if disk.hangs.is_set():
+                assert not was_idle
+                disk.may_go_on.set()
+                with self._turn:  # the handler has ended, and its report is there
+                    disk.hangs.clear()
+            return was_idle
+
+    journal = Journal(CONFIG, SimFiles(), DIRECTORY, spawn=JustDone)
+    assert not list(journal.recover(0))
+    posts: list[Callable[[], None]] = []
+    committed: list[object] = []
+
+    def on_committed(tokens: list[object], end: int) -> None:
+        del end
+        committed.extend(tokens)
+
+    def on_failed(tokens: list[object], error: DanubiusError) -> None:
+        raise error
+
+    journal.start(posts.append, on_committed, on_failed, defer=lambda end_turn: end_turn())
+    disk.may_go_on.clear()
+    journal.append(1, 7, b"body", "first", sync=True)
+    assert disk.hangs.wait(HANG_S)
+    journal.append(1, 7, b"body", "second", sync=True)
+    worker = journal._worker
+    assert worker is not None
+    assert worker.stop()
+    for post in posts:
+        post()
+    assert committed == ["first", "second"]
 
 
 def committer_of(owner: Owner) -> Committer:

@@ -1,4 +1,4 @@
-"""A data directory whose journal is damaged, or whose snapshots are gone, looked over and mended while no broker has it.
+"""A data directory with a damaged journal or without snapshots, looked over and mended while no broker has it.
 
 Read as a start reads it: the newest whole snapshot, then the journal from there on. Nothing is changed by looking. A
 journal that reaches back to the first record needs no snapshot: the directory is told that it never had one.

@@ -107,8 +107,8 @@ class DataDirectory:
         if holds == SNAPSHOT:
             raise DataDirectoryDamaged(
                 f"{self.snapshots} has no snapshot, while {self.path} had some: it is not mounted yet, or was deleted; "
-                "put it back as it was, or restore the whole directory from a copy. If there is none, `danubius storage "
-                f"repair --data-dir {self.path} --dry-run` says whether the journal is enough"
+                "put it back as it was, or restore the whole directory from a copy. If there is none, "
+                f"`danubius storage repair --data-dir {self.path} --dry-run` says whether the journal is enough"
             )
         if survey.end:
             return  # from the first record on: a broker that died before it saved anything

@@ -68,8 +68,8 @@ def describe(found: Diagnosis) -> list[str]:
     lines: list[str] = []
     if found.misses_snapshots:
         lines.append(
-            "the snapshots are missing, and the journal goes back to the first record: a start can do without them, once "
-            "danubius.json says so"
+            "the snapshots are missing, and the journal goes back to the first record: a start can do without them, "
+            "once danubius.json says so"
         )
     if plan.gaps or found.headless or found.needless:
         lines += _journal_damage(found)

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ARCHIVE: Final = Path(sys.prefix) / "spark-classes.jsa"
 QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -64,7 +64,10 @@ def make(archive: Path) -> None:
             .start()
         )
         query.awaitTermination()
+    java: Any = spark.sparkContext._gateway  # pyright: ignore[reportPrivateUsage]  # nobody else has its process
     spark.stop()
+    java.proc.stdin.close()
+    java.proc.wait()
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def make(archive: Path) -> None:
             .start()
         )
         query.awaitTermination()
-    java: Any = spark.sparkContext._gateway  # pyright: ignore[reportPrivateUsage]  # nobody else has its process
+    java: Any = spark.sparkContext._gateway  # nobody else has its process
     spark.stop()
     java.proc.stdin.close()
     java.proc.wait()

@@ -86,6 +86,19 @@ def test_while_others_wait_the_oldest_give_way_one_for_each() -> None:
     assert room.cut == ["a1"]
 
 
+def test_nobody_gives_way_to_its_own_connection() -> None:
+    """Of a slow line with many calls, every one would be sent again and again."""
+    room = Room()
+    for number in range(4):
+        room.ask(f"a{number}", 0.0)
+    room.turns.tick(5.0)
+    assert room.cut == []
+    room.ask("b0", 5.0)
+    room.ask("c0", 5.0)
+    room.turns.tick(5.1)
+    assert room.cut == ["a0"], "c0 waits for room that any of them has"
+
+
 def test_who_waited_has_all_of_its_time_from_its_beginning() -> None:
     room = Room(BOUNDS._replace(at_once_max=1))
     first = room.ask("a1", 0.0)

@@ -5,8 +5,9 @@ Invariants:
   `per_connection_max` are read, and at most `waiting_max` wait.
 - Those who wait have their turns connection by connection, whoever asked first within each; nobody overtakes because it
   is lighter.
-- Whoever is read for longer than `whole_s` is cut off, and while others wait, whoever is read for longer than
-  `patience_s`, the oldest first, one for each who waits; but nobody whom we ourselves keep waiting.
+- Whoever is read for longer than `whole_s` is cut off, and while other connections wait for its room, whoever is read
+  for longer than `patience_s`, the oldest first, one for each who waits; but nobody whom we ourselves keep waiting.
+  Nobody gives way to its own connection: a slow line would only send the same again.
 """
 
 from __future__ import annotations
@@ -116,14 +117,19 @@ class ReadingTurns:
 
     def tick(self, now_s: float) -> None:
         """Cut off those whose time is over."""
-        left = self._waiting_count
+        wanting = {
+            connection: len(queue)
+            for connection, queue in self._waiting.items()
+            if self._may_have(connection)
+        }
+        left = sum(wanting.values())
         for turn in list(self._reading):
             age_s = now_s - turn.began_s
             if age_s < self._bounds.patience_s:
                 break
             if turn.is_cut_off or (turn.is_excused is not None and turn.is_excused()):
                 continue
-            if left > 0 or age_s >= self._bounds.whole_s:
+            if left > wanting.get(turn.connection, 0) or age_s >= self._bounds.whole_s:
                 left -= 1
                 self.cut_off_total += 1
                 turn.is_cut_off = True

@@ -27,10 +27,11 @@ READ_PER_CONNECTION_MAX: Final = 12
 WAITING_MAX: Final = 10_000
 """Requests that wait for their turn; more are refused as UNAVAILABLE."""
 PATIENCE_S: Final = 0.25
-"""While others wait, a request that is read for longer is cut off."""
+"""While other connections wait, a request that is read for longer is cut off."""
 REQUEST_S: Final = 10.0
 """A request that is read for longer is cut off in any case."""
 TICK_S: Final = 0.1
+"""Time is counted in these: whoever did not run did not read, and what lay there meanwhile is not late."""
 TRIM_BYTES: Final = 16 * 1024 * 1024
 """After so much was read, or a request did not come to its end, free memory is given back to the system:"""
 QUIET_S: Final = 1.0
@@ -55,6 +56,8 @@ class Requests:
         self.turns = ReadingTurns(bounds)
         self._give_back = give_back or trimmer()
         self._ticking: asyncio.TimerHandle | None = None
+        self._listened_s = 0.0
+        """Time of the turns."""
         self._trimming: asyncio.Future[object] | None = None
         self._read_bytes = 0
         """Since memory was given back."""
@@ -84,7 +87,7 @@ class Requests:
                     if not limit.expired():
                         limit.reschedule(now_s)
 
-                turn = self.turns.ask(context.peer(), now_s, cut_off)
+                turn = self.turns.ask(context.peer(), self._listened_s, cut_off)
                 if self._ticking is None:
                     self._ticking = self._loop.call_later(TICK_S, self._tick)
                 if turn is None:
@@ -117,7 +120,7 @@ class Requests:
 
     def _ended(self, turn: Turn, request: Any) -> None:
         now_s = self._loop.time()
-        self.turns.end(turn, now_s)
+        self.turns.end(turn, self._listened_s)
         if isinstance(request, bytes):
             self._read_bytes += len(request)
         if request is None or self._read_bytes >= TRIM_BYTES:
@@ -126,7 +129,8 @@ class Requests:
 
     def _tick(self) -> None:
         now_s = self._loop.time()
-        self.turns.tick(now_s)
+        self._listened_s += TICK_S
+        self.turns.tick(self._listened_s)
         is_quiet = now_s - self._untidy_s >= QUIET_S or now_s - self._trimmed_s >= TRIM_S
         if self._is_untidy and is_quiet and self._trimming is None:
             self._read_bytes = 0

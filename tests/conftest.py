@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -83,3 +84,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.filterwarnings(rule))
         if IS_PROOF:
             item.add_marker(pytest.mark.timeout(_PROOF_TIMEOUT_S), append=False)
+
+
+def pytest_collection_finish() -> None:
+    """Tests that count what is left over collect garbage: six thousand tests and what they import are none."""
+    gc.collect()
+    gc.freeze()

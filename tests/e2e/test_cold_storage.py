@@ -344,7 +344,7 @@ async def test_wrong_settings_are_named_at_the_start(
     await until(lambda: "cold storage cannot be used" in broker.log())
     assert "hidden" not in broker.log()
     assert len(await numbers(broker, topic)) == 500
-    done = await called(broker, "topics", "offload", topic, "--timeout", "2s")
+    done = await called(broker, "topics", "offload", topic, "--timeout", "10s")
     assert done.code == 1
     first, last = done.stderr.splitlines()
     assert first.startswith("it waits, because "), "whoever waits hears why at once"

@@ -220,7 +220,7 @@ async def test_a_store_that_goes_away_fails_publishers_until_it_is_back(
         place = seaweedfs.below("away")._replace(options=seaweedfs.options | endpoint)
         broker = await asyncio.to_thread(
             start_broker,
-            *diskless(place), "--set", "diskless.deadline_ms=600",
+            *diskless(place), "--set", "diskless.deadline_ms=5000",
             data_dir=tmp_path / "machine",
         )  # fmt: skip
         async with (

@@ -128,7 +128,7 @@ async def test_a_server_killed_under_load_loses_nothing(
 async def test_publishing_goes_on_while_the_server_is_away(
     server: StorageServerProcess, start_broker: StartBroker, topic: str, trouble: str
 ) -> None:
-    broker = start_broker(*remote(server), "--set", "ledger_store.deadline_ms=500")
+    broker = start_broker(*remote(server), "--set", "ledger_store.deadline_ms=5000")
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         await publish(producer, 0, 100)
         if trouble == "killed":

@@ -129,6 +129,7 @@ async def read_all(url: str, topic: str) -> list[tuple[bytes | None, bytes]]:
         return [(message.key, message.payload) async for message in reader]
 
 
+@pytest.mark.prove
 def test_a_task_that_runs_twice_writes_once(
     broker: BrokerProcess, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import danubius
 from patience import HANG_S, LOOK_S, PROGRAM_HANG_S

@@ -230,7 +230,7 @@ class World:
         self._server = StorageServer(self._stores)
         global _port
         _port = self._server.bind("127.0.0.1", _port)
-        self._stores.start()
+        # The stores are not started: by the clock they would move and finish pool files, in a slow history only.
         self._server.start()
 
     def _stop_serving(self) -> None:

@@ -41,6 +41,10 @@ _ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 _ROOT = Path(__file__).parent.parent
+PATIENCE_S = 100.0
+"""For one call of a store, its repetitions included, where the test is not about one that fails: the most that every
+setting takes. Each of three attempts has a quarter of it."""
+PATIENCE_MS = int(PATIENCE_S * 1000)
 
 
 class ObjectPlace(NamedTuple):

@@ -11,7 +11,7 @@ from danubius.errors import StorageFailed, TierMisconfigured
 from danubius.spark import cold_stores, fetching
 from e2e.spark_reads import Read
 from e2e.test_cold_storage import SMALL, files_of, fill, numbers, offloaded, until
-from object_servers import ObjectPlace, s3_by_seaweedfs
+from object_servers import PATIENCE_MS, ObjectPlace, s3_by_seaweedfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,9 @@ def s3() -> Iterator[ObjectPlace]:
 
 def options_of(place: ObjectPlace) -> list[str]:
     given = [("--tier-option", f"{name}={value}") for name, value in place.options.items()]
-    return ["--tier-url", place.url, *(text for pair in given for text in pair), *SMALL]
+    words = [word for pair in given for word in pair]
+    deadline = ("--set", f"tier.deadline_ms={PATIENCE_MS}")
+    return ["--tier-url", place.url, *words, *SMALL, *deadline]
 
 
 async def test_a_topic_in_s3_is_read_back_exactly_after_a_kill(
@@ -92,8 +94,8 @@ async def test_spark_reads_from_s3_with_credentials_given_by_options_or_the_envi
             assert "not-the-right-one" not in str(caught.value)
     nowhere = place | secrets | {"endpoint": "http://127.0.0.1:9"}
     with pytest.raises(StorageFailed, match="s3://"):
-        await asyncio.to_thread(read, nowhere, readFrom="tier", requestTimeout="3s")
-    down = await asyncio.to_thread(read, nowhere, requestTimeout="3s")
+        await asyncio.to_thread(read, nowhere, readFrom="tier")
+    down = await asyncio.to_thread(read, nowhere)
     assert not any(range_.segments for range_ in down.ranges)
     assert await asyncio.to_thread(down.numbers) == list(range(2000)), "the broker reaches it"
     broker.kill()

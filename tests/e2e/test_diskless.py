@@ -29,7 +29,7 @@ from e2e.test_crash import (
     wait_progress,
 )
 from e2e.traffic import eventually, read_all
-from object_servers import ObjectPlace, redis_server, s3_by_moto, s3_by_seaweedfs
+from object_servers import PATIENCE_MS, ObjectPlace, redis_server, s3_by_moto, s3_by_seaweedfs
 from patience import HANG_S
 from proving import IS_PROOF, sized
 
@@ -50,6 +50,8 @@ SMALL: Final = (
     "--set", "diskless.watch_ms=200",
 )  # fmt: skip
 """Little memory, so that readers reach the store, and many checkpoints."""
+AWAY_MS: Final = 6000
+"""Publishers are told after this that the store refuses; a start that finds it slow has it for each call."""
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +73,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectPlac
             yield seaweed.below(f"killed-{random.getrandbits(32):08x}")
 
 
-def diskless(place: ObjectPlace) -> list[str]:
+def diskless(place: ObjectPlace, deadline_ms: int = PATIENCE_MS) -> list[str]:
     options = [("--tier-option", f"{name}={value}") for name, value in place.options.items()]
-    return ["--diskless", "--tier-url", place.url, *(x for pair in options for x in pair), *SMALL]
+    words = [word for pair in options for word in pair]
+    deadline = ("--set", f"diskless.deadline_ms={deadline_ms}")
+    return ["--diskless", "--tier-url", place.url, *words, *SMALL, *deadline]
 
 
 async def kill_again_and_again(
@@ -219,12 +223,10 @@ async def test_a_store_that_goes_away_fails_publishers_until_it_is_back(
         endpoint = {"endpoint": f"http://127.0.0.1:{proxy.port}"}
         place = seaweedfs.below("away")._replace(options=seaweedfs.options | endpoint)
         broker = await asyncio.to_thread(
-            start_broker,
-            *diskless(place), "--set", "diskless.deadline_ms=5000",
-            data_dir=tmp_path / "machine",
-        )  # fmt: skip
+            start_broker, *diskless(place, AWAY_MS), data_dir=tmp_path / "machine"
+        )
         async with (
-            danubius.connect(broker.url) as client,
+            danubius.connect(broker.url, request_timeout=HANG_S) as client,
             client.producer(topic, name="p") as producer,
         ):
             await producer.send(b"0")

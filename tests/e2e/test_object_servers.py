@@ -13,6 +13,7 @@ from danubius.tier.connect import open_objects
 from danubius.tier.object_ledgers import ObjectLedgerStore
 from danubius.tier.objects import ObjectLimits
 from object_servers import (
+    PATIENCE_S,
     azure_by_azurite,
     gcs_by_fake,
     redis_server,
@@ -23,6 +24,7 @@ from object_servers import (
 if TYPE_CHECKING:
     from danubius.tier.objects import ObjectStore
 
+PATIENT = ObjectLimits(deadline_s=PATIENCE_S)
 FAKE_GCS_CANNOT = {
     "an object of many parts is not replaced either, unless that is asked for",
     "parts that raise leave nothing, and the error reaches the caller",
@@ -51,13 +53,13 @@ def check_ledgers(objects: ObjectStore) -> dict[str, str]:
 
 def test_s3_by_seaweedfs() -> None:
     with s3_by_seaweedfs() as place:
-        objects = open_objects(place.below("cold").url, place.options)
+        objects = open_objects(place.below("cold").url, place.options, PATIENT)
         assert check_objects(objects) == {}
         assert check_ledgers(objects) == {}
         assert list(objects.list("")) == []
         objects.close()
         wrong = {**place.options, "secret_access_key": "not-the-secret-that-it-is"}
-        objects = open_objects(place.url, wrong)
+        objects = open_objects(place.url, wrong, PATIENT)
         with pytest.raises(TierMisconfigured) as caught:
             objects.put("a", [b"1"])
         assert "not-the-secret" not in caught.value.message
@@ -66,10 +68,10 @@ def test_s3_by_seaweedfs() -> None:
 
 def test_s3_by_moto() -> None:
     with s3_by_moto() as place:
-        objects = open_objects(place.below("cold").url, place.options)
+        objects = open_objects(place.below("cold").url, place.options, PATIENT)
         assert check_objects(objects) == {}
         objects.close()
-        absent = open_objects("s3://nowhere", place.options)
+        absent = open_objects("s3://nowhere", place.options, PATIENT)
         with pytest.raises(TierMisconfigured, match="NoSuchBucket"):
             absent.put("a", [b"1"])
         absent.close()
@@ -78,17 +80,17 @@ def test_s3_by_moto() -> None:
 @pytest.mark.azure
 def test_azure_by_azurite() -> None:
     with azure_by_azurite() as place:
-        objects = open_objects(place.below("cold").url, place.options)
+        objects = open_objects(place.below("cold").url, place.options, PATIENT)
         assert check_objects(objects) == {}
         objects.close()
-        absent = open_objects("azblob://nowhere", place.options)
+        absent = open_objects("azblob://nowhere", place.options, PATIENT)
         with pytest.raises(TierMisconfigured, match="ContainerNotFound"):
             absent.put("a", [b"1"])
         with pytest.raises(TierMisconfigured, match="ContainerNotFound"):
             list(absent.list(""))
         absent.close()
         wrong = {**place.options, "account_key": "bm90IHRoZSBrZXk="}
-        objects = open_objects(place.url, wrong)
+        objects = open_objects(place.url, wrong, PATIENT)
         with pytest.raises(TierMisconfigured):
             objects.put("a", [b"1"])
         objects.close()
@@ -96,7 +98,7 @@ def test_azure_by_azurite() -> None:
 
 def test_gcs_as_it_is_faked() -> None:
     with gcs_by_fake() as place:
-        objects = open_objects(place.below("cold").url, place.options)
+        objects = open_objects(place.below("cold").url, place.options, PATIENT)
         assert set(check_objects(objects)) == FAKE_GCS_CANNOT
         assert check_ledgers(objects) == {}
         objects.close()
@@ -104,7 +106,7 @@ def test_gcs_as_it_is_faked() -> None:
 
 def test_redis() -> None:
     with redis_server(password="hush-hush-hush") as place:
-        objects = open_objects(place.below("cold").url, place.options)
+        objects = open_objects(place.below("cold").url, place.options, PATIENT)
         assert check_objects(objects) == {}
         assert check_ledgers(objects) == {}
         assert list(objects.list("")) == []

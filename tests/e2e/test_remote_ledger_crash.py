@@ -28,6 +28,8 @@ SMALL: Final = (
 )  # fmt: skip
 """Little memory, so that readers reach the store, and many checkpoints."""
 SERVER_KILLS: Final = 3
+AWAY_MS: Final = 5000
+"""A broker finds after this that its server hangs; a start on a slow machine has as long."""
 
 
 @pytest.fixture
@@ -128,7 +130,7 @@ async def test_a_server_killed_under_load_loses_nothing(
 async def test_publishing_goes_on_while_the_server_is_away(
     server: StorageServerProcess, start_broker: StartBroker, topic: str, trouble: str
 ) -> None:
-    broker = start_broker(*remote(server), "--set", "ledger_store.deadline_ms=5000")
+    broker = start_broker(*remote(server), "--set", f"ledger_store.deadline_ms={AWAY_MS}")
     async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
         await publish(producer, 0, 100)
         if trouble == "killed":

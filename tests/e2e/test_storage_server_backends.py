@@ -14,7 +14,7 @@ from danubius.conformance.ledger_checks import run_ledger_checks
 from danubius.storage_service.remote_ledgers import RemoteLedgerStore
 from e2e.storage_server_process import StorageServerProcess
 from e2e.traffic import read_all
-from object_servers import redis_server, s3_by_seaweedfs
+from object_servers import PATIENCE_MS, PATIENCE_S, redis_server, s3_by_seaweedfs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from object_servers import ObjectPlace
 
 COUNT = 3000
-SMALL = ("--cache-bytes", "2MiB", "--set", "broker.checkpoint_interval_ms=300")
+SMALL = (
+    "--cache-bytes", "2MiB",
+    "--set", "broker.checkpoint_interval_ms=300",
+    "--set", f"ledger_store.deadline_ms={PATIENCE_MS}",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,9 @@ def test_the_suite_over(backend: str, request: pytest.FixtureRequest) -> None:
         opened: list[RemoteLedgerStore] = []
 
         def connect() -> LedgerStore:
-            opened.append(RemoteLedgerStore(server.url, "suite", next(epochs)))
+            opened.append(
+                RemoteLedgerStore(server.url, "suite", next(epochs), deadline_s=PATIENCE_S)
+            )
             return opened[-1]
 
         lines: list[str] = []

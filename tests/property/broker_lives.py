@@ -13,6 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.capture import Capture
 from danubius.broker.config import BrokerConfig
@@ -96,7 +97,13 @@ class BrokerLives:
             cold=None if tier is None else tier.store,
         )
         self.broker = Broker(
-            self._config, self.clock, self.loop, self.journal, self.ledgers, Epoch(self.epoch)
+            self._config,
+            self.clock,
+            self.loop,
+            self.journal,
+            self.ledgers,
+            Epoch(self.epoch),
+            APPLIERS,
         )
         self.node = Node(self.broker, tier)
         self.snapshots = SnapshotStore(files, ROOT / "snapshots")

@@ -13,7 +13,7 @@ from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.entry import Chunk
 from danubius.model.policy import Policies
 from danubius.tier.offload import Owner
-from property.broker_lives import ROOT
+from property.broker_lives import ROOT, must_succeed
 from property.tier_lives import CONFIG, STORE_ID, TierLives
 
 if TYPE_CHECKING:
@@ -357,22 +357,13 @@ def test_objects_of_a_deleted_topic_go_and_failures_are_repeated(lives: TierLive
     offload(lives)
     lives.objects.fail_at(1, "delete")
     lives.objects.fail_at(3, "delete")
-    topic = lives.topic
-
-    def removed() -> None:
-        lives.broker.unhost(topic)
-
-    lives.broker.journal_event(topic.id, TopicRemoved(topic.id), removed, _raise)
+    lives.broker.commit(TopicRemoved(lives.topic.id), must_succeed)
     lives.settle()
     for _ in range(20):
         lives.clock.now_ms += 5000
         lives.offloading.tick()
         lives.settle()
     assert lives.stored() == set()
-
-
-def _raise(error: DanubiusError) -> None:
-    raise error
 
 
 @pytest.mark.parametrize("jump_ms", [-(10**9), 10**9])

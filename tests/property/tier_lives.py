@@ -97,7 +97,7 @@ class TierLives(BrokerLives):
     def advance(self) -> None:
         """A checkpoint behind all that was journaled."""
         self.wants_checkpoint = False
-        self.broker.journal_event(0, BARRIER, _nothing, _ignore)
+        self.broker.commit(BARRIER, _ignore)
         self.settle()
         self.checkpoint()
 
@@ -123,13 +123,7 @@ class TierLives(BrokerLives):
 
     def trim(self, start: int) -> None:
         """As retention does it."""
-        log = self.log
-        self.broker.journal_event(
-            self.topic.id,
-            LogTrimmed(self.topic.id, start),
-            functools.partial(log.trim_to, start),
-            _ignore,
-        )
+        self.broker.commit(LogTrimmed(self.topic.id, start), _ignore)
         self.settle()
         self.sent = {offset: sent for offset, sent in self.sent.items() if offset >= start}
 
@@ -170,9 +164,5 @@ class TierLives(BrokerLives):
         assert local <= written | {m.ledger_id for m in self.log.ledgers if not m.is_sealed}
 
 
-def _nothing() -> None:
-    pass
-
-
-def _ignore(_error: DanubiusError) -> None:
+def _ignore(_error: DanubiusError | None) -> None:
     pass

@@ -17,7 +17,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import LedgerOffloaded, LedgersReclaimed
 from danubius.broker.local_room import LocalRoom
 from danubius.broker.offload_figures import OffloadFigures
@@ -363,8 +362,11 @@ class Offloading:
     def _journal(self, topic: Topic, fact: Event, refs: list[LedgerRef]) -> None:
         """Write a fact down, and make it true; then go on with this topic."""
 
-        def committed() -> None:
-            apply_fact(self._broker, fact)
+        def done(error: DanubiusError | None) -> None:
+            if error is not None:
+                self._let_go(refs)
+                log.warning("not written down, will be tried again", extra={"error": str(error)})
+                return
             for ref in refs:
                 name = self._busy.pop(ref)
                 if not is_explained(self._broker, name):
@@ -372,11 +374,7 @@ class Offloading:
             # Not inside the commit: what is planned next may be journaled, and reads the position.
             self._broker.loop.call_soon(self._look_at, topic.id)
 
-        def failed(error: DanubiusError) -> None:
-            self._let_go(refs)
-            log.warning("not written down, will be tried again", extra={"error": str(error)})
-
-        self._broker.journal_event(topic.id, fact, committed, failed)
+        self._broker.commit(fact, done)
 
     def _let_go(self, refs: list[LedgerRef]) -> None:
         for ref in refs:

@@ -23,6 +23,7 @@ from property.broker_lives import SMALL_LEDGERS, BrokerLives
 if TYPE_CHECKING:
     from danubius.ledger.local import LocalLedgerStore
     from danubius.model.ids import Offset
+    from danubius.sim.threads import SimThreads
 
 STORE_ID: Final = "5" * 32
 TOPIC: Final = "/default/cold"
@@ -57,6 +58,9 @@ class TierLives(BrokerLives):
         store = self.cold_store = TieredLedgerStore(config, local, self.objects, self.threads)
         threads = TierThreads(config, work, self.posted.append, self.threads)
         return Tier(config, store, threads, "memory://")
+
+    def cold_of_replica(self, local: LocalLedgerStore, threads: SimThreads) -> TieredLedgerStore:
+        return TieredLedgerStore(self.config, local, self.objects, threads)
 
     def boot(self) -> None:
         self.epoch += 1

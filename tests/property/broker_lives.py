@@ -224,7 +224,9 @@ class BrokerLives:
         other = self._make_broker(journal, ledgers)
         snapshots = SnapshotStore(files, ROOT / "snapshots")
         self.loop.run_until_complete(Recovery(other, snapshots).run())
-        assert state_of(other) == state_of(self.broker)
+        there, here = state_of(other), state_of(self.broker)
+        for part in here:
+            assert there[part] == here[part], part
 
     def cold_of_replica(
         self, local: LocalLedgerStore, threads: SimThreads

@@ -25,7 +25,7 @@ from property import (
 from proving import sized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from danubius.broker.broker import Broker
 
@@ -66,7 +66,7 @@ def test_whoever_replays_the_journal_has_the_same_state(world: str) -> None:
 
 
 @contextlib.contextmanager
-def forgetting(kind: type, forget: Callable[[Any], Any]) -> Iterator[None]:
+def forgetting(kind: type, forget: Callable[[Any], Any]) -> Generator[None]:
     """An applier that gets a fact with something missing, in whoever replays only."""
     check_replay = broker_lives.BrokerLives.check_replay
 
@@ -84,7 +84,7 @@ def forgetting(kind: type, forget: Callable[[Any], Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def skipping(kind: type, by_hand: Callable[[Any], None]) -> Iterator[None]:
+def skipping(kind: type, by_hand: Callable[[Any], None]) -> Generator[None]:
     """A live path that does something of its own instead of applying the fact."""
     committed = tokens.FactToken.committed
 

@@ -405,18 +405,29 @@ class Offloading:
             return
         self._health.succeeded("reclaim")
         kept = {meta.ledger_id for meta in sound}
-        lost = [ledger_id for ledger_id in refs if ledger_id not in kept]
-        self._let_go([refs[ledger_id] for ledger_id in lost])
-        if lost and isinstance(topic.log, ManagedLedger):
-            self.figures.failures += len(lost)
-            for ledger_id in lost:
-                topic.log.object_lost(ledger_id)
+        for meta in metas:
+            if meta.ledger_id not in kept:
+                self.figures.failures += 1
+                self._object_lost(topic, meta)
         if sound and topic.id in self._broker.topics_by_id:
             self.figures.reclaims += len(sound)
             fact = LedgersReclaimed(topic.id, sorted(kept))
             self._journal(topic, fact, [refs[ledger_id] for ledger_id in kept])
         else:
-            self._let_go(list(refs.values()))
+            self._let_go([refs[ledger_id] for ledger_id in kept])
+
+    def _object_lost(self, topic: Topic, meta: LedgerMeta) -> None:
+        """As if it had never been stored: it will be, under the same name, so nothing is removed there."""
+
+        def done(error: DanubiusError | None) -> None:
+            self._let_go([LedgerRef(topic.id, meta.ledger_id)])
+            if error is not None:
+                log.warning("not written down, will be tried again", extra={"error": str(error)})
+
+        self._broker.commit(
+            LedgerOffloaded(topic.id, meta.ledger_id, meta.epoch, "", 0, 0, meta.index_entries),
+            done,
+        )
 
     # ------------------------------------------------------------ out of the store
 

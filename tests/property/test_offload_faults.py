@@ -226,6 +226,7 @@ def test_that_an_object_is_lost_is_known_to_whoever_replays(lives: TierLives) ->
     lives.cycle(4)
     lives.memory.delete(lives.log.ledgers[0].object_name)
     keep(lives, 0)
+    lives.objects.fail_at(1, "put")  # so that it is not stored again at once
     for _ in range(100):
         lives.clock.now_ms += 1000
         lives.offloading.tick()

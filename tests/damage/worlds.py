@@ -92,10 +92,10 @@ class Broker(Standalone):
         """Have cold storage looked after now, and make the checkpoint that it waits for."""
         if self._node.offloading is not None:
             self._node.offloading.tick()
-            moved = asyncio.Event()
+            moved: asyncio.Future[DanubiusError | None] = asyncio.get_running_loop().create_future()
             # Two checkpoints at one position would be one.
-            self.broker.journal_event(0, BARRIER, moved.set, _raise)
-            await moved.wait()
+            self.broker.commit(BARRIER, moved.set_result)
+            assert await moved is None
             await self._checkpoint()
 
     async def drop(self) -> None:
@@ -113,10 +113,6 @@ class Broker(Standalone):
         self.broker.acks.write()
         await self._checkpoint()
         self._running.close()
-
-
-def _raise(error: DanubiusError) -> None:
-    raise error
 
 
 class World:

@@ -10,15 +10,18 @@ import asyncio
 import contextlib
 import random
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from captured import snapshot_of
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.capture import Capture
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
 from danubius.broker.recovery import Recovery
-from danubius.broker.snapshot import encode_snapshot
+from danubius.broker.snapshot import TopicState, encode_snapshot
 from danubius.broker.topics import create_topic
 from danubius.errors import DanubiusError, StorageFailed, StorageFull
 from danubius.ledger.config import LedgerConfig
@@ -35,16 +38,20 @@ from danubius.wal.journal import Journal
 from danubius.wal.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from danubius.broker.offloading import Tier
     from danubius.broker.topic import Topic
+    from danubius.tier.tiered_store import TieredLedgerStore
 
 ROOT: Final = Path("/data")
 JOURNAL: Final = JournalConfig(
     file_bytes=32 * 1024, files_max=64, group_bytes_max=4096, fill_bytes=0
 )
 SMALL_LEDGERS: Final = LedgerConfig(block_bytes=4096, ledger_bytes_max=16_000)
+REPLAYED: Final = 0.5
+"""Of all checkpoints, as many as are made of a broker at rest, which another one must be able to follow."""
+_OWN: Final = {"start_offset", "ledgers", "producers", "subscriptions", "position"}
 PAUSE_MS: Final = 60
 """Longer than the journal leaves a failing disk alone."""
 
@@ -87,17 +94,11 @@ class BrokerLives:
         )
         store = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8, settle_bytes=8000)
         tier = self.tier(store)
+        cold = None if tier is None else tier.store
         self.ledgers = LedgerStorage(
-            self._ledger_config,
-            store if tier is None else tier.store,
-            post,
-            self.clock,
-            self.threads,
-            cold=None if tier is None else tier.store,
+            self._ledger_config, cold or store, post, self.clock, self.threads, cold=cold
         )
-        self.broker = Broker(
-            self._config, self.clock, self.loop, self.journal, self.ledgers, Epoch(self.epoch)
-        )
+        self.broker = self._make_broker(self.journal, self.ledgers)
         self.node = Node(self.broker, tier)
         self.snapshots = SnapshotStore(files, ROOT / "snapshots")
         self.loop.run_until_complete(Recovery(self.broker, self.snapshots).run())
@@ -105,6 +106,11 @@ class BrokerLives:
         self.node.start()
         self.ledgers.settle_in()
         self.settle()
+
+    def _make_broker(self, journal: Journal, ledgers: LedgerStorage) -> Broker:
+        return Broker(
+            self._config, self.clock, self.loop, journal, ledgers, Epoch(self.epoch), APPLIERS
+        )
 
     def tier(self, local: LocalLedgerStore) -> Tier | None:
         """The cold storage of a life; none, unless a test says otherwise."""
@@ -181,6 +187,8 @@ class BrokerLives:
 
     def checkpoint(self) -> None:
         """As the checkpointer does it; a disk that fails leaves the one before."""
+        if self.dice.random() < REPLAYED:
+            self.check_replay()
         capture = Capture(self.broker)
         for topic in self.dice.sample(capture.topics, len(capture.topics)):
             self.meanwhile()
@@ -195,6 +203,37 @@ class BrokerLives:
                 data = encode_snapshot(capture.snapshot())
                 self.trimmed_position = self.snapshots.save(capture.position, data)
                 self.journal.trim(self.trimmed_position)
+
+    # ---------------------------------------------------------------- another broker that replays
+
+    def check_replay(self) -> None:
+        """Whoever replays what this broker has journaled comes to the same state, all of it."""
+        self.files.heal()
+        self.broker.acks.write()
+        self.settle()
+        if self.broker.journal_failure is not None:
+            return  # it leaves the disk that failed alone for now: what was gathered is not written yet
+        files, posted, threads = SimFiles(), deque[Callable[[], None]](), SimThreads()
+        files.lay_out(self.files.contents())
+        journal = Journal(JOURNAL, files, ROOT / "journal", spawn=threads, clock=self.clock)
+        local = LocalLedgerStore(files, ROOT / "ledgers", open_files_max=8, settle_bytes=8000)
+        cold = self.cold_of_replica(local, threads)
+        ledgers = LedgerStorage(
+            self._ledger_config, cold or local, posted.append, self.clock, threads, cold=cold
+        )
+        other = self._make_broker(journal, ledgers)
+        snapshots = SnapshotStore(files, ROOT / "snapshots")
+        self.loop.run_until_complete(Recovery(other, snapshots).run())
+        there, here = state_of(other), state_of(self.broker)
+        for part in here:
+            assert there[part] == here[part], part
+
+    def cold_of_replica(
+        self, local: LocalLedgerStore, threads: SimThreads
+    ) -> TieredLedgerStore | None:
+        """The cold storage of this life as another broker sees it."""
+        del local, threads
+        return None
 
     def meanwhile(self) -> None:
         """Between two topics of a checkpoint the broker serves others; a test may say whom."""
@@ -218,6 +257,28 @@ class BrokerLives:
         with contextlib.suppress(PowerLost):
             self.turn()
         self.power_off()
+
+
+def state_of(broker: Broker) -> Any:
+    """All that its journal says. Where ledgers end each broker decides by itself, and so what trimming frees."""
+    snapshot = snapshot_of(broker)
+    topics = {
+        topic.topic_id: (
+            *(getattr(topic, name) for name in TopicState.__struct_fields__ if name not in _OWN),
+            sorted(topic.producers, key=lambda producer: producer.name),
+            sorted(topic.subscriptions, key=lambda subscription: subscription.name),
+            sorted(meta.object_name for meta in topic.ledgers if meta.object_name),
+        )
+        for topic in snapshot.topics
+    }
+    return {
+        "next_id": snapshot.next_id,
+        "topics": topics,
+        "namespaces": {one.name: one for one in snapshot.namespaces},
+        "partitioned": {one.name: one for one in snapshot.partitioned},
+        "committed": snapshot.committed,
+        "jobs": {one.name: one for one in snapshot.jobs},
+    }
 
 
 def must_succeed(answer: object) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from danubius.broker.atomic import Append
 from danubius.broker.events import RangesAcked, TransactionCommitted
+from danubius.broker.producer_lives import open_producer
 from danubius.errors import DanubiusError
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Durability, TopicSpec
@@ -64,8 +65,8 @@ class World(BrokerLives):
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         for name, topic in self.topics.items():
-            self.broker.open_producer(
-                topic, "plain", 0, functools.partial(_keep, self.producers, name)
+            open_producer(
+                self.broker, topic, "plain", 0, functools.partial(_keep, self.producers, name)
             )
             self.broker.create_subscription(
                 topic,

@@ -12,6 +12,7 @@ from danubius.broker.capture import Capture
 from danubius.broker.changes import commit_facts
 from danubius.broker.delay_log import DelayLog
 from danubius.broker.events import RangesAcked, SubscriptionMoved, SubscriptionRemoved
+from danubius.broker.producer_lives import open_producer
 from danubius.broker.snapshot import encode_snapshot
 from danubius.broker.topics import delete_topic
 from danubius.model.subscription import AtEarliest, SubscriptionType
@@ -38,7 +39,7 @@ class World(BrokerLives):
     def publish(self, name: str, count: int) -> None:
         """By a producer that is opened for it and remembered under its name."""
         pipeline, opened = self.broker.topic(name).pipeline, list[Any]()
-        self.broker.open_producer(self.broker.topic(name), "p", 0, opened.append)
+        open_producer(self.broker, self.broker.topic(name), "p", 0, opened.append)
         self.settle()
         (producer,) = opened
         assert isinstance(producer, Producer)

@@ -14,6 +14,7 @@ import pytest
 
 from danubius.ack.core.ranges import Segment
 from danubius.broker import dead_letters
+from danubius.broker.producer_lives import open_producer
 from danubius.broker.session import Session
 from danubius.errors import DanubiusError
 from danubius.model.policy import FailurePolicy
@@ -81,7 +82,7 @@ class World(BrokerLives):
             self.topic, "s", SubscriptionType.SHARED, EARLIEST, must_succeed, POLICY
         )
         opened: list[Any] = []
-        self.broker.open_producer(self.topic, "p", 0, opened.append)
+        open_producer(self.broker, self.topic, "p", 0, opened.append)
         self.settle()
         assert isinstance(opened[0], Producer)
         self.producer = opened[0]

@@ -13,6 +13,7 @@ import pytest
 from danubius.broker import delay_log, delay_repark
 from danubius.broker.config import BrokerConfig
 from danubius.broker.delay_log import DelayLog
+from danubius.broker.producer_lives import open_producer
 from danubius.errors import DanubiusError
 from danubius.publish.core.delay_index import ENDLESS
 from danubius.publish.core.sequencer import Producer
@@ -45,7 +46,7 @@ class World(BrokerLives):
         assert isinstance(sources[0], DelayLog)
         self.source = sources[0]
         producers: list[object] = []
-        self.broker.open_producer(self.source.topic, "p", 0, producers.append)
+        open_producer(self.broker, self.source.topic, "p", 0, producers.append)
         self.settle()
         assert isinstance(producers[0], Producer)
         self.producer = producers[0]

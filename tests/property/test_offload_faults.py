@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from danubius.broker.events import TopicRemoved
+from danubius.broker.events import TopicChanged, TopicRemoved
 from danubius.errors import DanubiusError, StorageFailed, StorageFull, TierMisconfigured
 from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.entry import Chunk
 from danubius.model.policy import Policies
 from danubius.tier.offload import Owner
-from property.broker_lives import ROOT
+from property.broker_lives import ROOT, must_succeed
 from property.tier_lives import CONFIG, STORE_ID, TierLives
 
 if TYPE_CHECKING:
@@ -219,10 +219,29 @@ def test_an_object_that_is_lost_after_it_was_verified_is_stored_again_from_disk(
     lives.check_places()
 
 
+def test_that_an_object_is_lost_is_known_to_whoever_replays(lives: TierLives) -> None:
+    keep(lives)
+    lives.publish(40)
+    lives.settle()
+    lives.cycle(4)
+    lives.memory.delete(lives.log.ledgers[0].object_name)
+    keep(lives, 0)
+    lives.objects.fail_at(1, "put")  # so that it is not stored again at once
+    for _ in range(100):
+        lives.clock.now_ms += 1000
+        lives.offloading.tick()
+        lives.settle()
+        if not lives.log.ledgers[0].object_name:
+            break
+    assert not lives.log.ledgers[0].object_name
+    lives.check_replay()
+
+
 def keep(lives: TierLives, local_age_ms: int = -1) -> None:
     """Let files stay, or go, once their ledgers have objects."""
-    lives.topic.own_policies = Policies(offload_age_ms=0, local_age_ms=local_age_ms)
-    lives.broker.apply_policies(lives.topic)
+    policies = Policies(offload_age_ms=0, local_age_ms=local_age_ms)
+    lives.broker.commit(TopicChanged(lives.topic.id, policies), must_succeed)
+    lives.settle()
 
 
 def test_damage_on_the_way_from_the_store_is_read_again_and_never_delivered(
@@ -357,22 +376,13 @@ def test_objects_of_a_deleted_topic_go_and_failures_are_repeated(lives: TierLive
     offload(lives)
     lives.objects.fail_at(1, "delete")
     lives.objects.fail_at(3, "delete")
-    topic = lives.topic
-
-    def removed() -> None:
-        lives.broker.unhost(topic)
-
-    lives.broker.journal_event(topic.id, TopicRemoved(topic.id), removed, _raise)
+    lives.broker.commit(TopicRemoved(lives.topic.id), must_succeed)
     lives.settle()
     for _ in range(20):
         lives.clock.now_ms += 5000
         lives.offloading.tick()
         lives.settle()
     assert lives.stored() == set()
-
-
-def _raise(error: DanubiusError) -> None:
-    raise error
 
 
 @pytest.mark.parametrize("jump_ms", [-(10**9), 10**9])

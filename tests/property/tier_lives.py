@@ -23,6 +23,7 @@ from property.broker_lives import SMALL_LEDGERS, BrokerLives
 if TYPE_CHECKING:
     from danubius.ledger.local import LocalLedgerStore
     from danubius.model.ids import Offset
+    from danubius.sim.threads import SimThreads
 
 STORE_ID: Final = "5" * 32
 TOPIC: Final = "/default/cold"
@@ -57,6 +58,9 @@ class TierLives(BrokerLives):
         store = self.cold_store = TieredLedgerStore(config, local, self.objects, self.threads)
         threads = TierThreads(config, work, self.posted.append, self.threads)
         return Tier(config, store, threads, "memory://")
+
+    def cold_of_replica(self, local: LocalLedgerStore, threads: SimThreads) -> TieredLedgerStore:
+        return TieredLedgerStore(self.config, local, self.objects, threads)
 
     def boot(self) -> None:
         self.epoch += 1
@@ -97,7 +101,7 @@ class TierLives(BrokerLives):
     def advance(self) -> None:
         """A checkpoint behind all that was journaled."""
         self.wants_checkpoint = False
-        self.broker.journal_event(0, BARRIER, _nothing, _ignore)
+        self.broker.commit(BARRIER, _ignore)
         self.settle()
         self.checkpoint()
 
@@ -123,13 +127,7 @@ class TierLives(BrokerLives):
 
     def trim(self, start: int) -> None:
         """As retention does it."""
-        log = self.log
-        self.broker.journal_event(
-            self.topic.id,
-            LogTrimmed(self.topic.id, start),
-            functools.partial(log.trim_to, start),
-            _ignore,
-        )
+        self.broker.commit(LogTrimmed(self.topic.id, start), _ignore)
         self.settle()
         self.sent = {offset: sent for offset, sent in self.sent.items() if offset >= start}
 
@@ -170,9 +168,5 @@ class TierLives(BrokerLives):
         assert local <= written | {m.ledger_id for m in self.log.ledgers if not m.is_sealed}
 
 
-def _nothing() -> None:
-    pass
-
-
-def _ignore(_error: DanubiusError) -> None:
+def _ignore(_error: DanubiusError | None) -> None:
     pass

@@ -40,11 +40,11 @@ class JournalProbe:
         if self._broker.journal_failure is None or self._is_under_way:
             return
         self._is_under_way = True
-        self._broker.journal_event(0, BARRIER, self._answered, self._answered)
+        self._broker.commit(BARRIER, self._answered)
 
     def _tick(self) -> None:
         self.look()
         self.start()
 
-    def _answered(self, _error: DanubiusError | None = None) -> None:
+    def _answered(self, _error: DanubiusError | None) -> None:
         self._is_under_way = False

@@ -20,6 +20,7 @@ from danubius.app.options import dialable, http_hosts
 from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.app.reload import Reload
 from danubius.app.tiering import check_owner, open_tier
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
@@ -175,7 +176,13 @@ class Standalone:
         self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock, cold=cold)
         self._running.callback(self._ledgers.close)
         self.broker = Broker(
-            self._broker_config, self._clock, loop, self._journal, self._ledgers, self._home.epoch
+            self._broker_config,
+            self._clock,
+            loop,
+            self._journal,
+            self._ledgers,
+            self._home.epoch,
+            APPLIERS,
         )
         self.broker.broker_id = self._home.broker_id
         self._node = Node(self.broker, tier)
@@ -216,11 +223,11 @@ class Standalone:
         """Whether a record is durable: then there is a file to be missed."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def finish(is_durable: bool) -> None:
+        def finish(error: DanubiusError | None) -> None:
             if not done.done():
-                done.set_result(is_durable)
+                done.set_result(error is None)
 
-        self.broker.journal_event(0, BARRIER, lambda: finish(True), lambda _: finish(False))
+        self.broker.commit(BARRIER, finish)
         try:
             async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
                 return await done

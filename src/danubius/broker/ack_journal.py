@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from danubius.ack.core.ranges import RangeMap, RangeSet
 from danubius.broker.events import EVENT_RECORD, AttemptsCounted, RangesAcked, encode_event
-from danubius.broker.tokens import EventToken
 from danubius.errors import TopicDeleted
 
 if TYPE_CHECKING:
@@ -30,6 +29,24 @@ ATTEMPTS_MAX: Final = 10_000
 
 
 OnDone: TypeAlias = "Callable[[DanubiusError | None], None]"
+
+
+class _Written:
+    """Of what is true already, as acknowledgements are when their subscription has taken them: only written down."""
+
+    __slots__ = ("_on_failed", "_on_written")
+
+    def __init__(
+        self, on_written: Callable[[], None], on_failed: Callable[[DanubiusError], None]
+    ) -> None:
+        self._on_written = on_written
+        self._on_failed = on_failed
+
+    def committed(self) -> None:
+        self._on_written()
+
+    def failed(self, error: DanubiusError) -> None:
+        self._on_failed(error)
 
 
 class AckJournal:
@@ -115,7 +132,7 @@ class AckJournal:
 
         # Without ranges this is a barrier behind what is already on its way.
         event = RangesAcked(topic.id, subscription.id, ranges)
-        token = EventToken(lambda: _answer(waiting, None), failed)
+        token = _Written(lambda: _answer(waiting, None), failed)
         self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=False)
 
     def _append_counts(
@@ -131,7 +148,7 @@ class AckJournal:
             some = segments[start : start + ATTEMPTS_MAX]
             part = [(one.first, one.end, one.value) for one in some]
             event = AttemptsCounted(topic.id, subscription.id, part)
-            token = EventToken(_nothing, failed)
+            token = _Written(_nothing, failed)
             self._journal.append(EVENT_RECORD, topic.id, encode_event(event), token, sync=False)
 
     def _put_back(self, topic: Topic, subscription: Subscription, ranges: list[Range]) -> None:

@@ -1,7 +1,7 @@
-"""What each journaled fact does to the broker: one table, made of one table a group.
+"""What each journaled fact does to the broker: one table, made of one table a group; nothing else makes a fact true.
 
-A fact means the same whenever it is applied: in recovery, in the order of the journal, and at the commit of an atomic
-record. So an applier takes the broker as it is and ignores what is about a topic or subscription that is gone. Those of
+A fact means the same whenever it is applied: in recovery, in the order of the journal, and live, once it is durable. So
+an applier takes the broker as it is and ignores what is about a topic or subscription that is gone. Those of
 acknowledgements must bear to be applied twice: cursors in a snapshot are ahead of the journal's position.
 """
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from danubius.broker.broker import Broker
-    from danubius.broker.events import Event
 
 APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
     **recovery_topics.APPLIERS,
@@ -30,7 +29,3 @@ APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
     **recovery_stages.APPLIERS,
     **recovery_tier.APPLIERS,
 }
-
-
-def apply_fact(broker: Broker, fact: Event) -> None:
-    APPLIERS[type(fact)](broker, fact)

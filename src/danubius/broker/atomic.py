@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import Event
 from danubius.errors import DanubiusError, InvalidArgument, TransactionTooLarge
 from danubius.model.ids import Offset
@@ -111,7 +110,7 @@ class Atomic:
         for topic, entry in commit.reserved:
             topic.pipeline.settle(entry)
         for fact in commit.facts:
-            apply_fact(self._broker, fact)
+            self._broker.apply(fact)
         commit.on_done([Offset(entry.first) for _, entry in commit.reserved])
 
     def on_failed(self, commit: _Commit, error: DanubiusError) -> None:

@@ -1,4 +1,4 @@
-"""The broker's state, and the journal's answers; producers and subscriptions. A change is journaled, then answered.
+"""The broker's state, and the journal's answers; subscriptions. A change is journaled, made true, then answered.
 
 Everything here runs on the loop thread, as short synchronous calls. Whatever must be durable first takes a callback.
 """
@@ -18,7 +18,6 @@ from danubius.broker.events import (
     EVENT_RECORD,
     STAGE_LOG,
     Event,
-    ProducerStarted,
     SubscriptionCreated,
     SubscriptionRetyped,
     encode_event,
@@ -30,18 +29,17 @@ from danubius.broker.spaces import Spaces
 from danubius.broker.story import Stories
 from danubius.broker.subscription import Subscription
 from danubius.broker.ticks import Ticks
-from danubius.broker.tokens import EventToken
+from danubius.broker.tokens import FactToken
 from danubius.broker.topic import Topic, growth
 from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.dispatch.pump import Pump
-from danubius.errors import DanubiusError, TopicNotFound
+from danubius.errors import DanubiusError, SubscriptionNotFound, TopicDeleted, TopicNotFound
 from danubius.ledger.managed import ManagedLedger
 from danubius.ledger.ring import Ring
 from danubius.model.admin_replies import EventKind
 from danubius.model.ids import (
     ConsumerId,
     Epoch,
-    ProducerId,
     SubscriptionId,
     TopicId,
     TopicName,
@@ -58,11 +56,12 @@ from danubius.publish.pipeline import Append, PublishPipeline
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from danubius.broker.config import BrokerConfig
     from danubius.broker.events import TopicCreated
     from danubius.broker.snapshot import NamespaceState, PartitionedState
+    from danubius.broker.tokens import OnDone
     from danubius.ledger.entry import Entry, LedgerMeta
     from danubius.ledger.storage import LedgerStorage
     from danubius.model.policy import FailurePolicy
@@ -86,7 +85,7 @@ class Broker:
     recovered_next_id: int = 1
     """Lower numbers of topics were known when the broker started: those that are not any more were deleted."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one for each thing it stands on
         self,
         config: BrokerConfig,
         clock: Clock,
@@ -94,13 +93,14 @@ class Broker:
         journal: JournalPort,
         ledgers: LedgerStorage,
         epoch: Epoch,
+        appliers: Mapping[type, Callable[[Broker, Any], None]],
     ) -> None:
+        """`appliers` says what each kind of fact makes true: `appliers.APPLIERS`."""
         self.config = config
+        self._appliers = appliers
         self.clock, self.ages = clock, Ages(clock)
-        self.loop = loop
-        self.journal = journal
-        self.ledgers = ledgers
-        self.epoch = epoch
+        self.loop, self.epoch = loop, epoch
+        self.journal, self.ledgers = journal, ledgers
         self.next_id = self._next_consumer_id = 1
         # How far the journal is committed, and how far it was when the broker was started.
         self.committed_position = self.recovered_position = 0
@@ -115,7 +115,7 @@ class Broker:
         self.committed_transactions = RangeSet()
         self.jobs = Jobs(config.stage_jobs_max)
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
-        self._openings: dict[Producer, list[Callable[[Producer | DanubiusError], None]]] = {}
+        self.openings: dict[Producer, list[Callable[[Producer | DanubiusError], None]]] = {}
         """Lives that are not durable yet, and those who wait for them: whoever resumes one waits with the first."""
         self._is_notify_due = self.is_committing = False
         self.is_lone_commit = False
@@ -177,15 +177,19 @@ class Broker:
             token.failed(error)
         self.pressure.relieve()
 
-    def journal_event(
-        self,
-        topic_id: int,
-        event: Event,
-        on_committed: Callable[[], None],
-        on_failed: Callable[[DanubiusError], None],
-    ) -> None:
-        token = EventToken(on_committed, on_failed)
-        self.journal.append(EVENT_RECORD, topic_id, encode_event(event), token, sync=True)
+    def apply(self, fact: Event) -> None:
+        """Make true what the journal has: live, in recovery, and for what is not journaled at all."""
+        self._appliers[type(fact)](self, fact)
+
+    def commit(self, fact: Event, on_done: OnDone, *, sync: bool = True) -> None:
+        """Journal a fact; once it is durable its applier makes it true, and then `on_done` hears of it.
+
+        Several facts, and batches, become true at once by `Atomic.commit`. Nothing may be appended from inside
+        `on_done(error)`.
+        """
+        topic_id: int = getattr(fact, "topic_id", 0)
+        token = FactToken(self.apply, fact, on_done)
+        self.journal.append(EVENT_RECORD, topic_id, encode_event(fact), token, sync=sync)
 
     def count_delivered(self, messages: int, size: int) -> None:
         self.messages_out += messages
@@ -301,59 +305,6 @@ class Broker:
             apply_rule(topic, subscription)
             apply_expiry(topic, subscription, self.ages, self.stories)
 
-    # ------------------------------------------------------------ producers
-
-    def open_producer(
-        self,
-        topic: Topic,
-        name: str,
-        resume_epoch: int,
-        on_done: Callable[[Producer | DanubiusError], None],
-        *,
-        keep_sequence: bool = False,
-    ) -> None:
-        """Begin or resume the life of a producer name; answered once the epoch is durable.
-
-        A new life that keeps the sequence goes on behind the last batch of the old one. What of it is under way is
-        before this fact in the journal, so if this is stored, all of it is.
-        """
-        sequencer = topic.pipeline.sequencer
-        known = sequencer.producer_or_none(name)
-        epoch = sequencer.plan_open(name, resume_epoch)
-        if epoch is None:
-            assert known is not None
-            if known.is_opening:
-                self._openings[known].append(on_done)
-            else:
-                on_done(known)
-            return
-        producer_id = known.id if known else ProducerId(self.draw_id())
-        next_sequence = max(0, known.admitted_next) if known and keep_sequence else 0
-        producer = sequencer.open(
-            producer_id, name, epoch, resumed=bool(resume_epoch), next_sequence=next_sequence
-        )
-        if not topic.is_reliable:
-            on_done(producer)
-            return
-        producer.is_opening, producer.previous = True, known
-        self._openings[producer] = [on_done]
-
-        def committed() -> None:
-            producer.is_opening, producer.previous = False, None
-            for answer in self._openings.pop(producer):
-                answer(producer)
-
-        def failed(error: DanubiusError) -> None:
-            # The life before goes on as if nothing had been tried.
-            sequencer.close(producer, known)
-            for answer in self._openings.pop(producer):
-                answer(error)
-
-        event = ProducerStarted(
-            topic.id, producer_id, name, epoch, bool(resume_epoch), next_sequence
-        )
-        self.journal_event(topic.id, event, committed, failed)
-
     # ------------------------------------------------------------ subscriptions
 
     def create_subscription(
@@ -381,30 +332,28 @@ class Broker:
                 return
             subscription_id = self.draw_id()
             created_ms = self.clock.wall_us() // 1000
-            event = SubscriptionCreated(
+            fact = SubscriptionCreated(
                 topic.id, subscription_id, name, kind, offset, failure, created_ms
             )
 
-            def failed(error: DanubiusError) -> None:
+            def done(error: DanubiusError | None) -> None:
                 topic.coming_subscriptions -= 1
-                on_done(error)
-
-            def committed() -> None:
-                topic.coming_subscriptions -= 1
-                # Two first consumers may ask at once: the later fact changes nothing.
                 subscription = topic.subscriptions.get(name)
-                if subscription is None:
-                    subscription = self.host_subscription(topic, event)
-                    if topic.is_reliable:
-                        detail = f"{kind.value}, at offset {offset}"
-                        self.stories.tell(topic, subscription, EventKind.CREATED, detail=detail)
+                if error is not None or subscription is None:
+                    on_done(error or TopicDeleted(f"topic {topic.name} was deleted"))
+                    return
+                # Two first consumers may ask at once: the later fact changes nothing.
+                if topic.is_reliable and subscription.id == fact.subscription_id:
+                    detail = f"{kind.value}, at offset {offset}"
+                    self.stories.tell(topic, subscription, EventKind.CREATED, detail=detail)
                 on_done(subscription)
 
             topic.coming_subscriptions += 1
             if topic.is_reliable:
-                self.journal_event(topic.id, event, committed, failed)
+                self.commit(fact, done)
             else:
-                committed()
+                self.apply(fact)  # nothing of such a topic is written down
+                done(None)
 
         topic.resolve(start, resolved)
 
@@ -421,18 +370,35 @@ class Broker:
         return subscription
 
     def retype_subscription(
-        self, topic: Topic, subscription: Subscription, kind: SubscriptionType
+        self, topic: Topic, subscription: Subscription, kind: SubscriptionType, on_done: OnDone
     ) -> None:
-        """An idle subscription is taken up with another type."""
+        """An idle subscription is taken up with another type; nobody joins it until that is so."""
         assert not subscription.consumers
-        subscription.type = kind
-        if subscription.pump is not None:
-            subscription.pump.close()
-            subscription.pump = None
-        if topic.is_reliable:
-            self.stories.tell(topic, subscription, EventKind.RETYPED, detail=f"to {kind.value}")
-            event = SubscriptionRetyped(topic.id, subscription.id, kind)
-            self.journal.append(EVENT_RECORD, topic.id, encode_event(event), None, sync=False)
+        fact = SubscriptionRetyped(topic.id, subscription.id, kind)
+        if not topic.is_reliable:
+            self.apply(fact)  # nothing of such a topic is written down
+            on_done(None)
+            return
+
+        def done(error: DanubiusError | None) -> None:
+            if error is None and not topic.hosts(subscription):
+                error = SubscriptionNotFound(
+                    f"subscription {subscription.name!r} was deleted meanwhile"
+                )
+            if error is None:
+                self.stories.tell(topic, subscription, EventKind.RETYPED, detail=f"to {kind.value}")
+            self.let_in(subscription)
+            on_done(error)
+
+        subscription.is_moving = True
+        self.commit(fact, done, sync=False)
+
+    def let_in(self, subscription: Subscription) -> None:
+        """Whoever waited for the end of a change looks again; not now, where nothing may be journaled."""
+        subscription.is_moving = False
+        waiting, subscription.moved = subscription.moved, []
+        for look in waiting:
+            self.loop.call_soon(look)
 
     def start_pump(self, topic: Topic, subscription: Subscription) -> None:
         """Make the subscription able to deliver; until its first consumer comes it costs next to nothing."""

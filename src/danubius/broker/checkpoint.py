@@ -110,11 +110,12 @@ class Checkpointer:
         if self._is_running or self._is_stopped or self._ticks < self._retry_tick:
             return
         # The fact moves the position: two snapshots of the same one would be one.
-        self._broker.journal_event(0, BARRIER, self._run_if_idle, _ignore)
+        self._broker.commit(BARRIER, self._run_if_idle)
 
-    def _run_if_idle(self) -> None:
-        # Not in the middle of a commit, whose position is not known yet.
-        self._broker.loop.call_soon(self._run_now)
+    def _run_if_idle(self, error: DanubiusError | None) -> None:
+        if error is None:
+            # Not in the middle of a commit, whose position is not known yet.
+            self._broker.loop.call_soon(self._run_now)
 
     def _run_now(self) -> None:
         if not self._is_running and not self._is_stopped:

@@ -215,9 +215,12 @@ def find_subscription(
         except DanubiusError as error:
             on_done(error)
             return
-        if command.type is not subscription.type:
-            broker.retype_subscription(topic, subscription, command.type)
-        _make_way(subscription, command, on_done, found)
+        if command.type is subscription.type:
+            _make_way(subscription, command, on_done, found)
+        else:
+            broker.retype_subscription(
+                topic, subscription, command.type, lambda error: found(error or subscription)
+            )
 
     existing = topic.subscriptions.get(command.subscription)
     if existing is not None:

@@ -132,7 +132,7 @@ class Delays:
             return
         self._opening[parent.id] = [on_done]
         broker = self._broker
-        event = TopicCreated(
+        fact = TopicCreated(
             broker.draw_id(),
             parent.name,
             TopicSpec(durability=parent.spec.durability),
@@ -141,14 +141,12 @@ class Delays:
             parent.id,
         )
 
-        def committed() -> None:
-            finish(self._adopt(parent, broker.host(event, [], 0)))
-
-        def finish(result: DelayLog | DanubiusError) -> None:
+        def done(error: DanubiusError | None) -> None:
+            result = error or self._adopt(parent, broker.topics_by_id[TopicId(fact.topic_id)])
             for waiting in self._opening.pop(parent.id):
                 waiting(result)
 
-        broker.journal_event(event.topic_id, event, committed, finish)
+        broker.commit(fact, done)
 
     def _adopt(self, parent: Topic, topic: Topic) -> DelayLog:
         source = self._logs[parent.id] = DelayLog(parent, topic)
@@ -365,7 +363,7 @@ class Delays:
         def done(error: DanubiusError | None) -> None:
             source.is_busy = False
             if error is not None:
-                _kept(error)
+                _trimmed(error)
                 self._wake(source, self._now_ms() + RETRY_MS)
                 return
             # What is due goes first; then the next step, if one is needed.
@@ -382,26 +380,15 @@ class Delays:
             ledger.seal_open(SEAL_BYTES)
         if not ledger.would_free(start):
             return
-
-        def committed() -> None:
-            if source.topic.id in self._broker.topics_by_id:
-                ledger.trim_to(start)
-
-        self._broker.journal_event(
-            source.topic.id, LogTrimmed(source.topic.id, start), committed, _kept
-        )
+        self._broker.commit(LogTrimmed(source.topic.id, start), _trimmed)
 
     def _remove(self, topic: Topic) -> None:
         """Its topic is gone, so nothing of it can come any more."""
         topic.is_deleting = True
-
-        def committed() -> None:
-            if topic.id in self._broker.topics_by_id:
-                self._broker.unhost(topic)
-
         # If that fails, the next start finds it.
-        self._broker.journal_event(topic.id, TopicRemoved(topic.id), committed, _kept)
+        self._broker.commit(TopicRemoved(topic.id), _trimmed)
 
 
-def _kept(error: DanubiusError) -> None:
-    log.warning("a delay log is kept for now", extra={"error": error.message})
+def _trimmed(error: DanubiusError | None) -> None:
+    if error is not None:
+        log.warning("a delay log is kept for now", extra={"error": error.message})

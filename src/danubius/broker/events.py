@@ -215,12 +215,13 @@ class BatchAdvanced(Fact, frozen=True, gc=False, tag=23):
 
 
 class LedgerOffloaded(Fact, frozen=True, gc=False, tag=24):
-    """A sealed ledger has a verified copy in the object store."""
+    """A sealed ledger has a verified copy in the object store; or has lost it, and has none."""
 
     topic_id: int
     ledger_id: int
     epoch: int
     name: str
+    """Empty: its object is lost or damaged, while the ledger itself is still on disk."""
     object_bytes: int
     data_crc: int
     index_rows: int

@@ -17,7 +17,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import LedgerOffloaded, LedgersReclaimed
 from danubius.broker.local_room import LocalRoom
 from danubius.broker.offload_figures import OffloadFigures
@@ -363,8 +362,11 @@ class Offloading:
     def _journal(self, topic: Topic, fact: Event, refs: list[LedgerRef]) -> None:
         """Write a fact down, and make it true; then go on with this topic."""
 
-        def committed() -> None:
-            apply_fact(self._broker, fact)
+        def done(error: DanubiusError | None) -> None:
+            if error is not None:
+                self._let_go(refs)
+                log.warning("not written down, will be tried again", extra={"error": str(error)})
+                return
             for ref in refs:
                 name = self._busy.pop(ref)
                 if not is_explained(self._broker, name):
@@ -372,11 +374,7 @@ class Offloading:
             # Not inside the commit: what is planned next may be journaled, and reads the position.
             self._broker.loop.call_soon(self._look_at, topic.id)
 
-        def failed(error: DanubiusError) -> None:
-            self._let_go(refs)
-            log.warning("not written down, will be tried again", extra={"error": str(error)})
-
-        self._broker.journal_event(topic.id, fact, committed, failed)
+        self._broker.commit(fact, done)
 
     def _let_go(self, refs: list[LedgerRef]) -> None:
         for ref in refs:
@@ -407,18 +405,29 @@ class Offloading:
             return
         self._health.succeeded("reclaim")
         kept = {meta.ledger_id for meta in sound}
-        lost = [ledger_id for ledger_id in refs if ledger_id not in kept]
-        self._let_go([refs[ledger_id] for ledger_id in lost])
-        if lost and isinstance(topic.log, ManagedLedger):
-            self.figures.failures += len(lost)
-            for ledger_id in lost:
-                topic.log.object_lost(ledger_id)
+        for meta in metas:
+            if meta.ledger_id not in kept:
+                self.figures.failures += 1
+                self._object_lost(topic, meta)
         if sound and topic.id in self._broker.topics_by_id:
             self.figures.reclaims += len(sound)
             fact = LedgersReclaimed(topic.id, sorted(kept))
             self._journal(topic, fact, [refs[ledger_id] for ledger_id in kept])
         else:
-            self._let_go(list(refs.values()))
+            self._let_go([refs[ledger_id] for ledger_id in kept])
+
+    def _object_lost(self, topic: Topic, meta: LedgerMeta) -> None:
+        """As if it had never been stored: it will be, under the same name, so nothing is removed there."""
+
+        def done(error: DanubiusError | None) -> None:
+            self._let_go([LedgerRef(topic.id, meta.ledger_id)])
+            if error is not None:
+                log.warning("not written down, will be tried again", extra={"error": str(error)})
+
+        self._broker.commit(
+            LedgerOffloaded(topic.id, meta.ledger_id, meta.epoch, "", 0, 0, meta.index_entries),
+            done,
+        )
 
     # ------------------------------------------------------------ out of the store
 

@@ -11,6 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker.place import Place
+from danubius.broker.producer_lives import open_producer
 from danubius.broker.topics import create_missing
 from danubius.errors import (
     DanubiusError,
@@ -163,7 +164,8 @@ class Opening:
             topic.check_open()
             if self._broker.topics_by_id.get(topic.id) is not topic:
                 raise TopicDeleted(f"topic {topic.name} was deleted")
-            self._broker.open_producer(
+            open_producer(
+                self._broker,
                 topic,
                 command.name,
                 command.resume_epoch,

@@ -144,7 +144,7 @@ class _Move:
         self._node.broker.stories.tell(
             topic, subscription, EventKind.SOUGHT, detail=f"to offset {self.offset}"
         )
-        _let_in(self._node, self.member)
+        self._node.broker.let_in(subscription)
 
     def fail(self) -> None:
         """The old position stays, with what was acknowledged there and not written yet."""
@@ -152,16 +152,7 @@ class _Move:
         subscription.unjournaled.add_all(list(self._acks))
         subscription.uncounted = self._counts
         self._node.broker.acks.confirm(topic, subscription, _ignore)
-        _let_in(self._node, self.member)
-
-
-def _let_in(node: Node, member: Member) -> None:
-    """Whoever waited for the end of a change looks again; not now, where nothing may be journaled."""
-    subscription = member.subscription
-    subscription.is_moving = False
-    waiting, subscription.moved = subscription.moved, []
-    for look in waiting:
-        node.broker.loop.call_soon(look)
+        self._node.broker.let_in(subscription)
 
 
 # ---------------------------------------------------------------- skip, clear, peek
@@ -349,7 +340,7 @@ def _delete(node: Node, request: admin.DeleteSubscription, on_reply: OnReply) ->
                     del topic.subscriptions[subscription.name]
                 subscription.end(gone)
         for member in members:
-            _let_in(node, member)
+            node.broker.let_in(member.subscription)
         on_reply(result if isinstance(result, DanubiusError) else admin_replies.Done())
 
     if all(topic.is_reliable for topic in target.topics):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import STAGE_LOG, Event, ProducerStarted
 from danubius.broker.recovery_stages import count_staged, restore_jobs
 from danubius.broker.recovery_subscriptions import restore_subscription
@@ -171,7 +170,7 @@ class Recovery:
         topic_id: int | None = getattr(event, "topic_id", None)
         if topic_id is not None and self._is_known(record, topic_id):
             return
-        apply_fact(self._broker, event)
+        self._broker.apply(event)
         if isinstance(event, ProducerStarted):
             self._remember(event)
 

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 def _producer_started(broker: Broker, fact: ProducerStarted) -> None:
     broker.next_id = max(broker.next_id, fact.producer_id + 1)
     topic = broker.topics_by_id.get(TopicId(fact.topic_id))
-    if topic is not None:
-        topic.pipeline.sequencer.open(
+    if topic is None:
+        return
+    sequencer = topic.pipeline.sequencer
+    if not sequencer.opened(ProducerId(fact.producer_id), fact.name, Epoch(fact.epoch)):
+        sequencer.open(
             ProducerId(fact.producer_id),
             fact.name,
             Epoch(fact.epoch),

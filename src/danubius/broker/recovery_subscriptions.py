@@ -66,6 +66,9 @@ def _retyped(broker: Broker, fact: SubscriptionRetyped) -> None:
     subscription = _find(broker, fact.topic_id, fact.subscription_id)
     if subscription is not None:
         subscription.type = fact.type
+        if subscription.pump is not None:
+            subscription.pump.close()
+            subscription.pump = None
 
 
 def _removed(broker: Broker, fact: SubscriptionRemoved) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def _ledger_offloaded(broker: Broker, fact: LedgerOffloaded) -> None:
     topic = broker.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None and isinstance(topic.log, ManagedLedger):
+        if not fact.name:
+            topic.log.object_lost(fact.ledger_id)
+            return
         stored = StoredObject(fact.name, fact.object_bytes, fact.data_crc, fact.index_rows)
         topic.log.offloaded(fact.ledger_id, fact.epoch, stored)
 

@@ -90,13 +90,13 @@ class TopicRetention:
         if not ledger.would_free(start):
             return
 
-        def committed() -> None:
-            if topic.id in self._broker.topics_by_id:
-                ledger.trim_to(start)
+        def done(error: DanubiusError | None) -> None:
+            if error is not None:
+                _failed(error)
+            elif topic.id in self._broker.topics_by_id:
                 log.info("ledgers deleted", extra={"topic": topic.name, "start_offset": start})
 
-        event = LogTrimmed(topic.id, start)
-        self._broker.journal_event(topic.id, event, committed, _failed)
+        self._broker.commit(LogTrimmed(topic.id, start), done)
 
     # ------------------------------------------------------------ what is too old
 

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from danubius.broker import session_producing
+from danubius.broker.producer_lives import open_producer
 from danubius.broker.producing import ProducerHandle
 from danubius.broker.topics import create_missing
 from danubius.errors import (
@@ -136,7 +137,8 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
             raise source
         session.promise_again(handle)
         with session.promising(handle):
-            session.broker.open_producer(
+            open_producer(
+                session.broker,
                 source.topic,
                 command.name,
                 command.resume_epoch,

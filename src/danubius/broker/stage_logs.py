@@ -55,7 +55,7 @@ class StageLogs:
             self._opening[name].append(on_done)
             return
         self._opening[name] = [on_done]
-        event = TopicCreated(
+        fact = TopicCreated(
             broker.draw_id(),
             f"/~stages/{name}",
             TopicSpec(durability=Durability.WRITTEN),
@@ -64,16 +64,13 @@ class StageLogs:
             STAGE_LOG,
         )
 
-        def committed() -> None:
-            topic = broker.host(event, [], 0)
-            self._touched_ms[name] = self._now_ms()
-            finish(topic)
-
-        def finish(result: Topic | DanubiusError) -> None:
+        def done(error: DanubiusError | None) -> None:
+            if error is None:
+                self._touched_ms[name] = self._now_ms()
             for waiting in self._opening.pop(name):
-                waiting(result)
+                waiting(error or broker.topics_by_id[TopicId(fact.topic_id)])
 
-        broker.journal_event(event.topic_id, event, committed, finish)
+        broker.commit(fact, done)
 
     def touch(self, job: Job) -> None:
         """Something of the job was asked for: it is alive."""
@@ -95,12 +92,7 @@ class StageLogs:
             ledger.seal_open(SEAL_BYTES)
         if job.log_id in self._closing or not ledger.would_free(start):
             return
-
-        def committed() -> None:
-            if source.id in self._broker.topics_by_id:
-                ledger.trim_to(start)
-
-        self._broker.journal_event(source.id, LogTrimmed(source.id, start), committed, _kept)
+        self._broker.commit(LogTrimmed(source.id, start), _trimmed)
 
     def remove(self, job: Job) -> None:
         """Nothing is in it: what was decided is remembered without it."""
@@ -109,21 +101,18 @@ class StageLogs:
         topic = self._broker.topics_by_id[TopicId(job.log_id)]
         self._closing.add(topic.id)
 
-        def committed() -> None:
+        def done(error: DanubiusError | None) -> None:
             self._closing.discard(topic.id)
-            self._touched_ms.pop(job.name, None)
-            if topic.id in self._broker.topics_by_id:
-                self._broker.unhost(topic)
+            if error is None:
+                self._touched_ms.pop(job.name, None)
+            _trimmed(error)
 
-        def failed(error: DanubiusError) -> None:
-            self._closing.discard(topic.id)
-            _kept(error)
-
-        self._broker.journal_event(topic.id, TopicRemoved(topic.id), committed, failed)
+        self._broker.commit(TopicRemoved(topic.id), done)
 
     def _now_ms(self) -> int:
         return self._broker.clock.monotonic_ns() // 1_000_000
 
 
-def _kept(error: DanubiusError) -> None:
-    log.warning("the log of a job is kept for now", extra={"error": error.message})
+def _trimmed(error: DanubiusError | None) -> None:
+    if error is not None:
+        log.warning("the log of a job is kept for now", extra={"error": error.message})

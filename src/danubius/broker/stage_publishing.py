@@ -10,7 +10,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.atomic import Append
 from danubius.broker.events import BatchAdvanced, BatchDecided
 from danubius.broker.stage_wrapper import stage_of, target_of, unwrap_staged
@@ -80,11 +79,13 @@ class Publishing:
             self._read_on()
             return
 
-        def committed() -> None:
-            apply_fact(self._broker, self._fact)
-            self.go_on()
+        def done(error: DanubiusError | None) -> None:
+            if error is None:
+                self.go_on()
+            else:
+                self._failed(error)
 
-        self._broker.journal_event(0, self._fact, committed, self._failed)
+        self._broker.commit(self._fact, done)
 
     def go_on(self) -> None:
         """It is decided: publish it from where it has come to."""

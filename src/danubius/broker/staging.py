@@ -14,7 +14,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import (
     BatchDecided,
     StageOpened,
@@ -126,19 +125,11 @@ class Staging:
         first = source.pipeline.sequencer.next_offset
         fact = StageOpened(source.id, broker.draw_id(), batch, task, first)
 
-        def committed() -> None:
-            apply_fact(broker, fact)
-            stage = job.stages.get(fact.stage_id)
-            if stage is None:
-                self._answer_opened(
-                    key, StageNotFound(f"the log of job {name} was removed: try again")
-                )
-            else:
-                self._answer_opened(key, stage)
+        def done(error: DanubiusError | None) -> None:
+            gone = StageNotFound(f"the log of job {name} was removed: try again")
+            self._answer_opened(key, error or job.stages.get(fact.stage_id) or gone)
 
-        broker.journal_event(
-            source.id, fact, committed, functools.partial(self._answer_opened, key)
-        )
+        broker.commit(fact, done)
 
     def _answer_opened(self, key: tuple[str, int, str], result: Stage | DanubiusError) -> None:
         for on_done in self._opening_stages.pop(key):
@@ -358,12 +349,12 @@ class Staging:
             self._intake(job.stages[number]).is_spoilt = True
         fact = StagesDropped(job.log_id, numbers)
 
-        def committed() -> None:
-            apply_fact(self._broker, fact)
-            self._forget_intakes()
-            on_done(None)
+        def done(error: DanubiusError | None) -> None:
+            if error is None:
+                self._forget_intakes()
+            on_done(error)
 
-        self._broker.journal_event(job.log_id, fact, committed, on_done)
+        self._broker.commit(fact, done)
 
     def _forget_intakes(self) -> None:
         find = self._broker.jobs.job_of_stage

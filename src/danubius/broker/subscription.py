@@ -113,7 +113,7 @@ class Subscription:
         """Of a full topic that drops its oldest: not acknowledged when they went."""
         self.pump: Pump | None = None
         self.is_moving = False
-        """Between two positions: nobody may join until the new one is durable."""
+        """Between two positions or types: nobody may join until the new one is durable."""
         self.moved: list[Callable[[], None]] = []
         """Called once when it is."""
         self.created_ms = self.seen_ns = 0

@@ -1,28 +1,32 @@
-"""Journal tokens for events: what to do once the fact is durable, or if it never will be."""
+"""Journal tokens of facts: once durable, made true by the one applier that each kind has, and then answered."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from danubius.broker.events import Event
     from danubius.errors import DanubiusError
 
+OnDone: TypeAlias = "Callable[[DanubiusError | None], None]"
+"""Hears that something is so, or why it never will be; exactly once, on the loop."""
 
-class EventToken:
-    """Two callbacks, of which exactly one is called, once, on the loop."""
 
-    __slots__ = ("_on_committed", "_on_failed")
+class FactToken:
+    """One fact on its way through the journal."""
 
-    def __init__(
-        self, on_committed: Callable[[], None], on_failed: Callable[[DanubiusError], None]
-    ) -> None:
-        self._on_committed = on_committed
-        self._on_failed = on_failed
+    __slots__ = ("_apply", "_fact", "_on_done")
+
+    def __init__(self, apply: Callable[[Event], None], fact: Event, on_done: OnDone) -> None:
+        self._apply = apply
+        self._fact = fact
+        self._on_done = on_done
 
     def committed(self) -> None:
-        self._on_committed()
+        self._apply(self._fact)
+        self._on_done(None)
 
     def failed(self, error: DanubiusError) -> None:
-        self._on_failed(error)
+        self._on_done(error)

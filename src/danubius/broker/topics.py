@@ -90,12 +90,7 @@ def create_topic(
     if facts:
         commit_facts(broker, [*facts, created], functools.partial(_created, broker, created))
         return
-    broker.journal_event(
-        created.topic_id,
-        created,
-        functools.partial(_host, broker, created),
-        functools.partial(_finish_creating, broker, name),
-    )
+    broker.commit(created, functools.partial(_created, broker, created))
 
 
 def create_missing(
@@ -142,11 +137,6 @@ def create_missing(
     create_partitioned(
         broker, text, spec, policies.auto_partitions, exist_ok=True, on_done=partitioned
     )
-
-
-def _host(broker: Broker, created: TopicCreated) -> None:
-    broker.host(created, [], 0)
-    _created(broker, created, None)
 
 
 def _created(broker: Broker, created: TopicCreated, error: DanubiusError | None) -> None:

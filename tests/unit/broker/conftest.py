@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
@@ -138,6 +139,7 @@ class BrokerBench:
             self.journal,
             self.ledgers,
             Epoch(1),
+            APPLIERS,
         )
         self.node = Node(self.broker)
         assert not list(self.journal.recover(0))

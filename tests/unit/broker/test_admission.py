@@ -9,7 +9,6 @@ import pytest
 
 from captured import snapshot_of
 from danubius.broker.admission import DEBT_MAX_NS, Limits
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import NamespaceChanged, TopicChanged
 from danubius.errors import OutOfSequence, ProducerFenced, Throttled
 from danubius.model.policy import Policies
@@ -56,15 +55,15 @@ async def test_a_topic_has_a_gate_only_while_it_has_limits(bench: Any) -> None:
     topic = create(bench, Policies())
     assert topic.gate is None
 
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies(producers_max=1)))
+    bench.broker.apply(TopicChanged(topic.id, Policies(producers_max=1)))
     assert isinstance(topic.gate, Limits)
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies()))
+    bench.broker.apply(TopicChanged(topic.id, Policies()))
     assert topic.gate is None
 
 
 async def test_a_namespace_with_a_rate_gives_all_its_topics_one_share(bench: Any) -> None:
     topic = create(bench, Policies())
-    apply_fact(bench.broker, NamespaceChanged("default", Policies(publish_messages_per_s=10)))
+    bench.broker.apply(NamespaceChanged("default", Policies(publish_messages_per_s=10)))
     bench.broker.apply_policies(topic)
     assert isinstance(topic.gate, Limits)
 
@@ -74,7 +73,7 @@ async def test_a_namespace_with_a_rate_gives_all_its_topics_one_share(bench: Any
     with pytest.raises(Throttled):
         second.gate.admit(1, 10, bench.clock.monotonic_ns())
 
-    apply_fact(bench.broker, NamespaceChanged("default", Policies()))
+    bench.broker.apply(NamespaceChanged("default", Policies()))
     for one in (topic, second):
         bench.broker.apply_policies(one)
         assert one.gate is None
@@ -139,7 +138,7 @@ async def test_raising_a_rate_forgives_nothing_and_pays_sooner(bench: Any) -> No
     with pytest.raises(Throttled):
         topic.gate.admit(1, 10, now_ns)
 
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies(publish_messages_per_s=1_000)))
+    bench.broker.apply(TopicChanged(topic.id, Policies(publish_messages_per_s=1_000)))
 
     assert 90_000_000 < topic.gate.admit(1, 10, now_ns) <= 100_000_000
 

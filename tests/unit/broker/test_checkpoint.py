@@ -7,6 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.checkpoint import FAILURES_MAX, RETRY_TICKS, STUCK_S, Checkpointer
 from danubius.broker.config import BrokerConfig
@@ -71,7 +72,7 @@ class Bench:
         )
         loop = asyncio.get_running_loop()
         self.broker = Broker(
-            BrokerConfig(), SystemClock(), loop, self.journal, self.ledgers, Epoch(1)
+            BrokerConfig(), SystemClock(), loop, self.journal, self.ledgers, Epoch(1), APPLIERS
         )
         assert not list(self.journal.recover(0))
         self.ledgers.start()

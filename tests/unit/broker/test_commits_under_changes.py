@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
@@ -103,7 +104,7 @@ async def recovered(bench: Any) -> Broker:
         LedgerConfig(), MemoryLedgerStore(), lambda callback: callback(), clock, threads
     )
     loop = asyncio.get_running_loop()
-    broker = Broker(BrokerConfig(), clock, loop, journal, ledgers, Epoch(2))
+    broker = Broker(BrokerConfig(), clock, loop, journal, ledgers, Epoch(2), APPLIERS)
     Node(broker)
     await Recovery(broker, SnapshotStore(bench.files, Path("/data/snapshots"))).run()
     return broker

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.delay_wrapper import unwrap, weigh, wrap
 from danubius.broker.events import TopicChanged
 from danubius.errors import MessageTooLarge, QuotaExceeded, Throttled
@@ -220,7 +219,7 @@ def test_a_wrapped_batch_comes_back_byte_for_byte(size: int) -> None:
 
 def limit(bench: BrokerBench, policies: Policies) -> Topic:
     topic = bench.broker.topic(NAME)
-    apply_fact(bench.broker, TopicChanged(topic.id, policies))
+    bench.broker.apply(TopicChanged(topic.id, policies))
     return topic
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import NamespaceChanged, TopicChanged
 from danubius.model.policy import Policies
 from danubius.model.subscription import AtEarliest, SubscriptionType
@@ -38,7 +37,7 @@ def create(bench: Any, topic: str, policies: Policies, messages: int = 100) -> A
 
 
 def change_namespace(bench: Any, policies: Policies) -> None:
-    apply_fact(bench.broker, NamespaceChanged("default", policies))
+    bench.broker.apply(NamespaceChanged("default", policies))
     for topic in list(bench.broker.topics.values()):
         bench.broker.apply_policies(topic)
 
@@ -50,10 +49,10 @@ async def test_a_subscription_has_a_gate_only_while_its_topic_has_a_rate(bench: 
     assert topic.gate is None, "publishing is not limited"
     assert received(peer) == 100
 
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies(dispatch_messages_per_s=10)))
+    bench.broker.apply(TopicChanged(topic.id, Policies(dispatch_messages_per_s=10)))
     assert gate(bench, ONE) is not None
     assert topic.gate is None
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies()))
+    bench.broker.apply(TopicChanged(topic.id, Policies()))
     assert gate(bench, ONE) is None
 
 
@@ -63,7 +62,7 @@ async def test_what_may_not_go_waits_and_goes_when_the_rate_is_lifted(bench: Any
     assert received(peer) == 1, "time stands still"
     assert gate(bench, ONE).paces[0].waiting == 1
 
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies(dispatch_messages_per_s=0)))
+    bench.broker.apply(TopicChanged(topic.id, Policies(dispatch_messages_per_s=0)))
     assert received(peer) == 100
 
 
@@ -77,7 +76,7 @@ async def test_each_subscription_has_a_pace_of_its_own_and_keeps_it_with_its_deb
     assert gate(bench, ONE, "t").paces != (pace,)
     owed_ns = pace.rates.debt_ns(bench.clock.monotonic_ns())
 
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies(dispatch_bytes_per_s=2)))
+    bench.broker.apply(TopicChanged(topic.id, Policies(dispatch_bytes_per_s=2)))
 
     assert gate(bench, ONE).paces == (pace,)
     assert pace.rates.debt_ns(bench.clock.monotonic_ns()) == owed_ns // 2

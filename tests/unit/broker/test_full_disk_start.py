@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.broker import recovery
+from danubius.broker.producer_lives import open_producer
 from danubius.broker.recovery import Recovery
 from danubius.errors import DanubiusError, StorageFailed, StorageFull
 from danubius.ledger.config import LedgerConfig
@@ -36,7 +37,7 @@ class World(BrokerLives):
             topic, "s", SubscriptionType.SHARED, AtEarliest(), must_succeed
         )
         opened: list[Producer | DanubiusError] = []
-        self.broker.open_producer(topic, "p", 0, opened.append)
+        open_producer(self.broker, topic, "p", 0, opened.append)
         self.settle()
         (producer,) = opened
         assert isinstance(producer, Producer)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
 from danubius.broker.namespaces import delete_namespace
@@ -55,7 +56,9 @@ class Life:
         store = LocalLedgerStore(files, Path("/data/ledgers"))
         self.ledgers = LedgerStorage(LedgerConfig(), store, post, clock, self.threads)
         loop = asyncio.get_running_loop()
-        self.broker = Broker(BrokerConfig(), clock, loop, self.journal, self.ledgers, Epoch(1))
+        self.broker = Broker(
+            BrokerConfig(), clock, loop, self.journal, self.ledgers, Epoch(1), APPLIERS
+        )
         self.snapshots = SnapshotStore(files, Path("/data/snapshots"))
 
     async def start(self) -> Life:

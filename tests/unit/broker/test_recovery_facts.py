@@ -14,7 +14,7 @@ import pytest
 from captured import captured, snapshot_of
 from danubius.broker import events
 from danubius.broker.ack_journal import ATTEMPTS_MAX
-from danubius.broker.appliers import APPLIERS, apply_fact
+from danubius.broker.appliers import APPLIERS
 from danubius.broker.atomic import ATOMIC_RECORD, Append, Atomic
 from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
@@ -66,7 +66,9 @@ class Life:
         store = LocalLedgerStore(files, Path("/data/ledgers"))
         self.ledgers = LedgerStorage(LedgerConfig(), store, post, clock, self.threads)
         loop = asyncio.get_running_loop()
-        self.broker = Broker(BrokerConfig(), clock, loop, self.journal, self.ledgers, Epoch(1))
+        self.broker = Broker(
+            BrokerConfig(), clock, loop, self.journal, self.ledgers, Epoch(1), APPLIERS
+        )
         self.snapshots = SnapshotStore(files, Path("/data/snapshots"))
 
     async def start(self) -> Life:
@@ -89,9 +91,7 @@ class Life:
             Atomic(self.broker).commit([], facts, lambda _: None)
         else:
             for fact in facts:
-                self.broker.journal_event(
-                    0, fact, lambda fact=fact: apply_fact(self.broker, fact), _never
-                )
+                self.broker.commit(fact, _stored)
         self.settle()
 
     def save(self) -> None:
@@ -110,8 +110,8 @@ class Life:
         return self.broker.topics_by_id[TopicId(TOPIC)]
 
 
-def _never(error: object) -> None:
-    raise AssertionError(error)
+def _stored(error: object) -> None:
+    assert error is None
 
 
 def batch_for(topic: Any, count: int, **header: Any) -> Append:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import NamespaceCreated, TopicChanged
 from danubius.broker.retention import RETENTION_SLICES
 from danubius.errors import LimitReached
@@ -46,14 +45,14 @@ async def test_the_older_way_to_set_retention_is_the_topics_own_layer(bench: Any
 async def test_a_changed_layer_holds_at_once(bench: Any) -> None:
     topic = create(bench, TopicSpec(policies=Policies(ttl_ms=5)))
 
-    apply_fact(bench.broker, TopicChanged(topic.id, Policies(ttl_ms=9)))
+    bench.broker.apply(TopicChanged(topic.id, Policies(ttl_ms=9)))
 
     assert topic.ttl_us == 9000
 
 
 async def test_a_namespace_lies_between_broker_and_topic(bench: Any) -> None:
     layer = Policies(ttl_ms=1, producers_max=3)
-    apply_fact(bench.broker, NamespaceCreated("default", layer, 0))
+    bench.broker.apply(NamespaceCreated("default", layer, 0))
 
     topic = create(bench, TopicSpec(policies=Policies(ttl_ms=5)))
 
@@ -82,7 +81,7 @@ async def test_retention_goes_by_the_policies_of_the_moment(
 ) -> None:
     topic = create(bench, TopicSpec())
     bench.connect().publish(TOPIC, [b"x"] * 10)
-    apply_fact(bench.broker, TopicChanged(topic.id, policies))
+    bench.broker.apply(TopicChanged(topic.id, policies))
 
     bench.clock.now_ms += 1000 * 24 * 3600 * 1000  # enough for any ledger to be closed
     for _ in range(2 * RETENTION_SLICES):

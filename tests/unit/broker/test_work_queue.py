@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from danubius.broker.appliers import apply_fact
 from danubius.broker.events import NamespaceCreated
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.limits import MIB
@@ -96,7 +95,7 @@ async def test_a_namespace_says_it_for_all_its_topics(bench: BrokerBench) -> Non
     peer.call(Ack(handle, [(0, 2)]))
     trim(bench)
     assert ledger_of(topic).start_offset == 0
-    apply_fact(bench.broker, NamespaceCreated("default", QUEUE, 0))
+    bench.broker.apply(NamespaceCreated("default", QUEUE, 0))
     bench.broker.apply_policies(topic)
     trim(bench)
     assert ledger_of(topic).start_offset == 2

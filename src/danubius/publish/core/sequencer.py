@@ -198,6 +198,18 @@ class Sequencer:
             known.is_newest = False
         return known
 
+    def opened(self, producer_id: ProducerId, name: str, epoch: Epoch) -> bool:
+        """The life that was begun by this is durable; False if none was begun here, as in a replay."""
+        life = self._producers.get(name)
+        while life is not None and not (
+            life.is_opening and life.epoch == epoch and life.id == producer_id
+        ):
+            life = life.previous
+        if life is None:
+            return False
+        life.is_opening, life.previous = False, None
+        return True
+
     def close(self, producer: Producer, previous: Producer | None) -> None:
         """Take back an `open` that did not become durable: the life before it goes on.
 

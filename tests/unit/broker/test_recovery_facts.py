@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections import deque
 from pathlib import Path
@@ -126,6 +127,26 @@ async def life() -> Life:
 
 def test_every_fact_has_an_applier() -> None:
     assert set(APPLIERS) == set(get_args(Event))
+
+
+EFFECTS = re.compile(
+    r"\.(host|unhost|host_subscription|trim_to|reclaim|object_lost|offloaded|skip_to)\("
+    r"|jobs\.(add|drop|decide|advance)\(|committed_transactions\.add\("
+    r"|\.(watermark|own_policies) =|\.(namespaces|partitioned)(\[.*\] =|\.pop\()"
+)
+"""What facts do."""
+
+
+def test_only_appliers_do_what_facts_do() -> None:
+    package = Path(events.__file__).parent
+    found = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in sorted(package.glob("*.py"))
+        if not path.name.startswith("recovery_")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if EFFECTS.search(line)
+    ]
+    assert found == [], "commit a fact instead"
 
 
 @pytest.mark.parametrize("is_saved", [False, True])

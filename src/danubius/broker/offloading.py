@@ -359,7 +359,9 @@ class Offloading:
             extra={"topic": topic.name, "ledger": ref.ledger_id, "error": error.message},
         )
 
-    def _journal(self, topic: Topic, fact: Event, refs: list[LedgerRef]) -> None:
+    def _journal(
+        self, topic: Topic, fact: Event, refs: list[LedgerRef], *, releases: bool = True
+    ) -> None:
         """Write a fact down, and make it true; then go on with this topic."""
 
         def done(error: DanubiusError | None) -> None:
@@ -369,7 +371,7 @@ class Offloading:
                 return
             for ref in refs:
                 name = self._busy.pop(ref)
-                if not is_explained(self._broker, name):
+                if releases and not is_explained(self._broker, name):
                     self._released(name)
             # Not inside the commit: what is planned next may be journaled, and reads the position.
             self._broker.loop.call_soon(self._look_at, topic.id)
@@ -408,26 +410,17 @@ class Offloading:
         for meta in metas:
             if meta.ledger_id not in kept:
                 self.figures.failures += 1
-                self._object_lost(topic, meta)
+                lost = LedgerOffloaded(
+                    topic.id, meta.ledger_id, meta.epoch, "", 0, 0, meta.index_entries
+                )
+                # It will be stored again under the same name: nothing is removed there.
+                self._journal(topic, lost, [refs[meta.ledger_id]], releases=False)
         if sound and topic.id in self._broker.topics_by_id:
             self.figures.reclaims += len(sound)
             fact = LedgersReclaimed(topic.id, sorted(kept))
             self._journal(topic, fact, [refs[ledger_id] for ledger_id in kept])
         else:
             self._let_go([refs[ledger_id] for ledger_id in kept])
-
-    def _object_lost(self, topic: Topic, meta: LedgerMeta) -> None:
-        """As if it had never been stored: it will be, under the same name, so nothing is removed there."""
-
-        def done(error: DanubiusError | None) -> None:
-            self._let_go([LedgerRef(topic.id, meta.ledger_id)])
-            if error is not None:
-                log.warning("not written down, will be tried again", extra={"error": str(error)})
-
-        self._broker.commit(
-            LedgerOffloaded(topic.id, meta.ledger_id, meta.epoch, "", 0, 0, meta.index_entries),
-            done,
-        )
 
     # ------------------------------------------------------------ out of the store
 

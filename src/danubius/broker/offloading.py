@@ -410,10 +410,9 @@ class Offloading:
         for meta in metas:
             if meta.ledger_id not in kept:
                 self.figures.failures += 1
-                lost = LedgerOffloaded(
-                    topic.id, meta.ledger_id, meta.epoch, "", 0, 0, meta.index_entries
-                )
-                # It will be stored again under the same name: nothing is removed there.
+                place = topic.id, meta.ledger_id, meta.epoch
+                lost = LedgerOffloaded(*place, "", 0, 0, meta.index_entries)
+                # Stored again under the same name: nothing is removed.
                 self._journal(topic, lost, [refs[meta.ledger_id]], releases=False)
         if sound and topic.id in self._broker.topics_by_id:
             self.figures.reclaims += len(sound)

@@ -7,6 +7,8 @@ RUN := . .venv/bin/activate &&
 # tests/conftest.py), and all of them together have one, so that whatever hangs is said and not waited for.
 PYTEST := timeout --foreground --kill-after=60s 75m $(PY) -m pytest -q --tb=short --durations=10
 export HYPOTHESIS_PROFILE ?= ci
+# Where it is set, every process that a test starts would compile all that it imports, Spark's workers too.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test prove prove-dev coverage test-azure test-danube-clients check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean

@@ -28,8 +28,8 @@ demo: $(STAMP) ## a broker, a fleet of sensors, two pipelines on Spark, every to
 
 test: $(STAMP) ## check and every test: unit, property, end to end, crash, Spark (minutes); every part runs, whatever fails
 	@.ci/parts check 'make --no-print-directory check' \
-	  tests "$(PYTEST) -n 4 --dist worksteal -m 'not spark and not azure and not danube_clients' --ignore tests/test_tidy.py --ignore tests/test_tidy_clock.py tests" \
-	  spark "$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m 'spark and not azure' tests"
+	  tests "$(PYTEST) -n 6 --dist worksteal -m 'not spark and not azure and not danube_clients' --ignore tests/test_tidy.py --ignore tests/test_tidy_clock.py tests" \
+	  spark "$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m 'spark and not azure' tests"
 
 # Proofs print what they saw. PROVE_ARGS chooses among them: make prove PROVE_ARGS=tests/spark/test_sink_kills.py
 PROVE_ARGS ?= tests

@@ -15,6 +15,7 @@ from e2e.danube_calls import calling
 from e2e.danube_peers import SHARED, DanubeConsumer, DanubeProducer, payloads
 from e2e.raw_http2 import SEND_MESSAGE, Http2Peer
 from e2e.traffic import bystander, eventually, numbered, read_all
+from proving import sized
 
 if TYPE_CHECKING:
     from e2e.broker_process import BrokerProcess
@@ -138,14 +139,17 @@ async def test_a_message_that_clients_could_not_take_is_refused_at_once(
 
 UNFINISHED_BYTES_MAX: Final = 2 * READ_PER_CONNECTION_MAX * REQUEST_BYTES_MAX
 """Of one connection: those that are read, and as many that have given way, whose memory is not given back yet."""
+UNFINISHED: Final = sized(2 * READ_PER_CONNECTION_MAX + 1, 64)
+"""So many are cut off three times at least, each time after ten seconds."""
 
 
+@pytest.mark.grows
 @pytest.mark.parametrize(
     ("path", "streams", "size"),
     [
         (SEND_MESSAGE, 64, 16 * MIB),
-        (SEND_MESSAGE, 64, 10 * MIB),
-        ("/grpc.health.v1.Health/Check", 64, 10 * MIB),
+        (SEND_MESSAGE, UNFINISHED, 10 * MIB),
+        ("/grpc.health.v1.Health/Check", UNFINISHED, 10 * MIB),
     ],
 )
 async def test_unfinished_messages_hold_little_and_give_it_back(

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from danubius.app.reload import Configured
     from danubius.broker.offloading import Tier
     from danubius.broker.survey import Survey
+    from danubius.broker.tokens import OnDone
     from danubius.edge.grpc.edge import GrpcEdge
     from danubius.edge.grpc.front_process import Front
     from danubius.errors import DanubiusError
@@ -212,6 +213,7 @@ class Standalone:
         home = self._home
         if not isinstance(home, DataDirectory) or home.holds == SNAPSHOT:
             await self._checkpoint()
+            await self._make_room()
             return
         if await self._has_journal():
             home.mark(JOURNAL)
@@ -221,13 +223,23 @@ class Standalone:
 
     async def _has_journal(self) -> bool:
         """Whether a record is durable: then there is a file to be missed."""
+        return await self._succeeds(lambda finish: self.broker.commit(BARRIER, finish))
+
+    async def _make_room(self) -> None:
+        """A checkpoint frees nothing that the one before needs; a journal without room takes a second."""
+        # In turn behind the trim, which says how full it is now.
+        if await self._succeeds(self._journal.sync) and self._journal.is_nearly_full:
+            await self._checkpoint()
+
+    async def _succeeds(self, act: Callable[[OnDone], None]) -> bool:
+        """Whether it does, within reason."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def finish(error: DanubiusError | None) -> None:
             if not done.done():
                 done.set_result(error is None)
 
-        self.broker.commit(BARRIER, finish)
+        act(finish)
         try:
             async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
                 return await done
@@ -415,18 +427,8 @@ class Standalone:
 
     async def _checkpoint(self) -> None:
         """Make one now, and wait for it within reason."""
-        done: asyncio.Future[DanubiusError | None] = asyncio.get_running_loop().create_future()
-
-        def finish(error: DanubiusError | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        self._checkpointer.run(finish)
-        try:
-            async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
-                await done
-        except TimeoutError:
-            log.warning("the checkpoint takes long; going on without it")
+        if not await self._succeeds(self._checkpointer.run):
+            log.warning("there is no checkpoint, or it takes long; going on without it")
 
 
 def _ignore(error: DanubiusError) -> None:

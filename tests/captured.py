@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from danubius.broker.capture import Capture
-from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot, encode_snapshot
+from danubius.shard.state.capture import Capture
+from danubius.shard.state.snapshot import BrokerSnapshot, decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
-    from danubius.broker.broker import Broker
+    from danubius.shard.shard import Broker
 
 
 def captured(broker: Broker) -> bytes:

@@ -20,15 +20,15 @@ import danubius
 from danubius.ack.core.cursor import Cursor
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
-from danubius.broker.snapshot import decode_snapshot
 from danubius.runtime.files import LocalFiles
+from danubius.shard.state.snapshot import decode_snapshot
 from danubius.wal.config import JournalConfig
 from danubius.wal.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from danubius.broker.snapshot import TopicState
+    from danubius.shard.state.snapshot import TopicState
 
 FOLDER = Path(__file__).parent / "data-directory-v1"
 NAMES = ["stopped", "killed"]

@@ -18,7 +18,7 @@ from damage.rows import rows_of
 from damage.table import PAGE, SECTIONS, UNCHANGED, make_mistake, make_row
 from damage.templates import template
 from damage.trial import attempt
-from danubius.edge.grpc.consumer_book import DAMAGED_SUFFIX, FILE_NAME, ConsumerBook, Known
+from danubius.edge.grpc.data.consumer_book import DAMAGED_SUFFIX, FILE_NAME, ConsumerBook, Known
 from danubius.model.subscription import SubscriptionType
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads

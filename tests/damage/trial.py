@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from damage.templates import Known, Template
     from damage.worlds import Broker, Image
-    from danubius.broker.topic import Topic
+    from danubius.shard.hosting.topic import Topic
 
 READ_BYTES: Final = 1 << 20
 ANSWER_S: Final = 60.0

@@ -22,12 +22,12 @@ from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
 from danubius.broker.config import BrokerConfig
-from danubius.broker.events import BARRIER
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
 from danubius.model.limits import KIB, MIB
 from danubius.model.policy import Policies
 from danubius.runtime.files import LocalFiles
+from danubius.shard.state.facts import BARRIER
 from danubius.sim.disk import SimFiles
 from danubius.storage_service.server import StorageServer
 from danubius.storage_service.stores import Stores

@@ -15,7 +15,7 @@ from typing import Any
 from danubius.app.main import run_standalone
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
-from danubius.broker.broker import Broker
+from danubius.shard.shard import Broker
 
 
 class BugError(Exception):

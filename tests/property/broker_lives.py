@@ -16,13 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from captured import snapshot_of
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.broker import Broker
-from danubius.broker.capture import Capture
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
-from danubius.broker.recovery import Recovery
-from danubius.broker.snapshot import TopicState, encode_snapshot
-from danubius.broker.topics import create_topic
 from danubius.errors import DanubiusError, StorageFailed, StorageFull
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.entry import Chunk
@@ -31,6 +26,11 @@ from danubius.ledger.storage import LedgerStorage
 from danubius.model.ids import Epoch
 from danubius.model.topic import TopicSpec
 from danubius.record.scan import iter_batches
+from danubius.shard.hosting.topics import create_topic
+from danubius.shard.recovery.replay import Recovery
+from danubius.shard.shard import Broker
+from danubius.shard.state.capture import Capture
+from danubius.shard.state.snapshot import TopicState, encode_snapshot
 from danubius.sim.disk import PowerLost, SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig
@@ -40,8 +40,8 @@ from danubius.wal.snapshot import SnapshotStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from danubius.broker.offloading import Tier
-    from danubius.broker.topic import Topic
+    from danubius.shard.features.offload.offloading import Tier
+    from danubius.shard.hosting.topic import Topic
     from danubius.tier.tiered_store import TieredLedgerStore
 
 ROOT: Final = Path("/data")

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.broker.atomic import Append
-from danubius.broker.events import RangesAcked, TransactionCommitted
-from danubius.broker.producer_lives import open_producer
 from danubius.errors import DanubiusError
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Durability, TopicSpec
 from danubius.record.batch import read_header
 from danubius.record.encode import encode
+from danubius.shard.hosting.producer_lives import open_producer
+from danubius.shard.state.atomic import Append
+from danubius.shard.state.facts import RangesAcked, TransactionCommitted
 from property.broker_lives import BrokerLives
 from proving import sized
 
 if TYPE_CHECKING:
-    from danubius.broker.subscription import Subscription
-    from danubius.broker.topic import Topic
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer
+    from danubius.shard.hosting.subscription import Subscription
+    from danubius.shard.hosting.topic import Topic
 
 SPECS = {
     "/default/a": TopicSpec(),

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from captured import snapshot_of
-from danubius.broker.capture import Capture
-from danubius.broker.changes import commit_facts
-from danubius.broker.delay_log import DelayLog
-from danubius.broker.events import RangesAcked, SubscriptionMoved, SubscriptionRemoved
-from danubius.broker.producer_lives import open_producer
-from danubius.broker.snapshot import encode_snapshot
-from danubius.broker.topics import delete_topic
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.publish.core.sequencer import Producer
-from danubius.publish.core.stages import Stage
 from danubius.record.encode import encode
+from danubius.shard.features.delays.log import DelayLog
+from danubius.shard.hosting.changes import commit_facts
+from danubius.shard.hosting.producer_lives import open_producer
+from danubius.shard.hosting.topics import delete_topic
+from danubius.shard.state.capture import Capture
+from danubius.shard.state.core.stages import Stage
+from danubius.shard.state.facts import RangesAcked, SubscriptionMoved, SubscriptionRemoved
+from danubius.shard.state.snapshot import encode_snapshot
 from property.broker_lives import BrokerLives, must_succeed
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from danubius.ack.core.ranges import Segment
-from danubius.broker import dead_letters
-from danubius.broker.producer_lives import open_producer
-from danubius.broker.session import Session
 from danubius.errors import DanubiusError
 from danubius.model.policy import FailurePolicy
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.publish.core.sequencer import Producer
 from danubius.record.encode import encode
+from danubius.session.session import Session
+from danubius.shard.features.dead_letters import moving as dead_letters
+from danubius.shard.hosting.producer_lives import open_producer
 from danubius.wire.commands import Ack, Deliver, Flow, Nack, Subscribe, Subscribed
 from property.broker_lives import SMALL_LEDGERS, BrokerLives, must_succeed
 from proving import sized
@@ -28,7 +28,7 @@ from proving import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from danubius.broker.peer import Buffer
+    from danubius.shard.hosting.peer import Buffer
     from danubius.wire.commands import AnyCommand
 
 NAME, GRAVE = "/default/work", "/default/work-s-dlq"

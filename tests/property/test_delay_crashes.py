@@ -10,14 +10,15 @@ from collections import Counter
 
 import pytest
 
-from danubius.broker import delay_log, delay_repark
 from danubius.broker.config import BrokerConfig
-from danubius.broker.delay_log import DelayLog
-from danubius.broker.producer_lives import open_producer
 from danubius.errors import DanubiusError
-from danubius.publish.core.delay_index import ENDLESS
 from danubius.publish.core.sequencer import Producer
 from danubius.record.encode import encode
+from danubius.shard.features.delays import log as delay_log
+from danubius.shard.features.delays import reparking as delay_repark
+from danubius.shard.features.delays.core.index import ENDLESS
+from danubius.shard.features.delays.log import DelayLog
+from danubius.shard.hosting.producer_lives import open_producer
 from property.broker_lives import PAUSE_MS, SMALL_LEDGERS, BrokerLives
 from proving import sized
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from danubius.publish.core.delay_index import ENDLESS, DelayIndex, due_of, key_of
+from danubius.shard.features.delays.core.index import ENDLESS, DelayIndex, due_of, key_of
 
 MARGIN_MS = 500
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from danubius.broker.events import TopicChanged, TopicRemoved
 from danubius.errors import DanubiusError, StorageFailed, StorageFull, TierMisconfigured
 from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.entry import Chunk
 from danubius.model.policy import Policies
+from danubius.shard.state.facts import TopicChanged, TopicRemoved
 from danubius.tier.offload import Owner
 from property.broker_lives import ROOT, must_succeed
 from property.tier_lives import CONFIG, STORE_ID, TierLives

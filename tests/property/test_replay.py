@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from danubius.broker import events, tokens
 from danubius.broker.appliers import APPLIERS
+from danubius.shard.state import facts as events
+from danubius.shard.state import tokens
 from property import (
     broker_lives,
     test_atomic_crashes,
@@ -27,7 +28,7 @@ from proving import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from danubius.broker.broker import Broker
+    from danubius.shard.shard import Broker
 
 WORLDS: Final[dict[str, Any]] = {
     "transactions": test_atomic_crashes,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.broker import stage_logs, stage_publishing
 from danubius.broker.config import BrokerConfig
 from danubius.errors import DanubiusError
-from danubius.publish.core.stages import Stage
 from danubius.record.encode import encode
+from danubius.shard.features.stages import logs as stage_logs
+from danubius.shard.features.stages import publishing as stage_publishing
+from danubius.shard.state.core.stages import Stage
 from property.broker_lives import PAUSE_MS, SMALL_LEDGERS, BrokerLives
 from proving import sized
 

@@ -8,8 +8,6 @@ import msgspec
 import pytest
 
 from danubius.broker.config import BrokerConfig
-from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot
-from danubius.broker.stage_logs import LOG_IDLE_MS
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -20,8 +18,10 @@ from danubius.errors import (
     TopicDeleted,
     TopicNotFound,
 )
-from danubius.publish.core.stages import Decision, Jobs, Stage
 from danubius.record.encode import encode
+from danubius.shard.features.stages.logs import LOG_IDLE_MS
+from danubius.shard.state.core.stages import Decision, Jobs, Stage
+from danubius.shard.state.snapshot import BrokerSnapshot, decode_snapshot
 from property.broker_lives import BrokerLives
 
 if TYPE_CHECKING:

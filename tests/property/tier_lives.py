@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.events import BARRIER, LogTrimmed
-from danubius.broker.offloading import Offloading, Tier
 from danubius.errors import DanubiusError
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.shard.features.offload.offloading import Offloading, Tier
+from danubius.shard.state.facts import BARRIER, LogTrimmed
 from danubius.tier.config import TierConfig
 from danubius.tier.memory_objects import MemoryObjects
 from danubius.tier.offload import OWNER, Owner, Place, TierThreads, TierWork

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import danubius
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
-from danubius.broker.checkpoint import Checkpointer
 from danubius.model.limits import KIB
+from danubius.shard.state.checkpoint import Checkpointer
 from danubius.sim.disk import SimFiles
 from danubius.wal.config import JournalConfig
 from patience import HANG_S

@@ -11,8 +11,8 @@ from typing import Any
 
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
-from danubius.broker.checkpoint import FAILURES_MAX
-from danubius.broker.events import BARRIER
+from danubius.shard.state.checkpoint import FAILURES_MAX
+from danubius.shard.state.facts import BARRIER
 from danubius.sim.disk import SimFiles
 from danubius.wal.config import JournalConfig
 from patience import HANG_S

@@ -1,7 +1,7 @@
 """A broker whose journal, snapshots and ledgers are objects: where it lives, and which settings go together.
 
 Nothing of its topics is in the data directory, which another machine may begin with an empty one of. If clients of
-Danube are served, the directory has the list of their consumers (edge/grpc/consumer_book.py), and is made for that.
+Danube are served, the directory has the list of their consumers (edge/grpc/data/consumer_book.py), and is made for it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ async def open_grpc(
     http_url: str,
 ) -> GrpcEdge:
     """Serve clients of Danube; the front is the edge's from here on, also if this fails."""
-    from danubius.edge.grpc.admin import Addresses, admin_servicers
+    from danubius.edge.grpc.admin.services import Addresses, admin_servicers
     from danubius.edge.grpc.edge import GrpcEdge, GrpcOptions
 
     ports = options.grpc

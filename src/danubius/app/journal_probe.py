@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.events import BARRIER
+from danubius.shard.state.facts import BARRIER
 
 if TYPE_CHECKING:
     import asyncio
 
-    from danubius.broker.broker import Broker
     from danubius.errors import DanubiusError
+    from danubius.shard.shard import Broker
 
 INTERVAL_S: Final = 1.0
 

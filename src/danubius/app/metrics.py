@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from danubius.admin.statistics import backlog_of, measure_subscription
+from danubius.admin.targets import Member
 from danubius.app import metric_catalogue as of
 from danubius.app.tier_metrics import tier_figures
-from danubius.broker.admission import Limits
-from danubius.broker.dead_letters import REDRIVE
-from danubius.broker.statistics import backlog_of, measure_subscription
-from danubius.broker.targets import Member
 from danubius.ledger.managed import ManagedLedger
+from danubius.shard.features.dead_letters.moving import REDRIVE
+from danubius.shard.hosting.admission import Limits
 from danubius.tier.object_journal import ObjectJournal
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from danubius.app.loop_lag import LoopLag
     from danubius.app.metric_catalogue import Metric
-    from danubius.broker.checkpoint import Checkpointer
     from danubius.broker.node import Node
-    from danubius.broker.topic import Topic
-    from danubius.edge.binary import BinaryEdge
     from danubius.edge.grpc.edge import GrpcEdge
+    from danubius.edge.native.binary import BinaryEdge
     from danubius.edge.rest.measuring import RequestFigures
     from danubius.runtime.histogram import Histogram
+    from danubius.shard.hosting.topic import Topic
+    from danubius.shard.state.checkpoint import Checkpointer
 
 ItemT = TypeVar("ItemT")
 

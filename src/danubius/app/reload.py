@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from danubius.app.settings import Loaded, Settings, Sources
-    from danubius.broker.broker import Broker
-    from danubius.broker.topic import Topic
     from danubius.model.admin_replies import SettingValue
+    from danubius.shard.hosting.topic import Topic
+    from danubius.shard.shard import Broker
 
 TOPICS_PER_TURN: Final = 500
 """Topics that get their new policies in one turn of the loop: it must not stand still for the others."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from danubius.broker.data_directory import JOURNAL, SNAPSHOT, encode_identity, read_identity
-from danubius.broker.repair_plan import Plan, Planner, filler
-from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot
 from danubius.errors import DataDirectoryDamaged, InvalidArgument
+from danubius.shard.recovery.repair_plan import Plan, Planner, filler
+from danubius.shard.state.snapshot import BrokerSnapshot, decode_snapshot
 from danubius.wal.core.format import FILE_HEADER_BYTES, FileHeader, pack_file_header, parse_mark
 from danubius.wal.core.recovery import identify, plan_spans
 from danubius.wal.core.salvage import Gap, derive_header, salvage

@@ -21,17 +21,12 @@ from danubius.app.options import ledger_config as scaled_ledger_config
 from danubius.app.reload import Reload
 from danubius.app.tiering import check_owner, open_tier
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.broker import Broker
-from danubius.broker.checkpoint import Checkpointer
 from danubius.broker.config import BrokerConfig
 from danubius.broker.data_directory import JOURNAL, SNAPSHOT, DataDirectory
-from danubius.broker.events import BARRIER
 from danubius.broker.node import Node
-from danubius.broker.recovery import Recovery
-from danubius.broker.survey import survey_state
 from danubius.client.version import VERSION
-from danubius.edge.binary import BinaryEdge
 from danubius.edge.http import HealthReport, HttpServer, build_app, make_server
+from danubius.edge.native.binary import BinaryEdge
 from danubius.edge.rest.desk import Desk
 from danubius.edge.rest.measuring import RequestFigures
 from danubius.edge.rest.serving import rest_routes
@@ -42,6 +37,11 @@ from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
 from danubius.runtime.listening import EXPOSED, is_exposed
 from danubius.runtime.privacy import is_open_to_others
+from danubius.shard.recovery.replay import Recovery
+from danubius.shard.recovery.survey import survey_state
+from danubius.shard.shard import Broker
+from danubius.shard.state.checkpoint import Checkpointer
+from danubius.shard.state.facts import BARRIER
 from danubius.tier.object_journal import ObjectJournal
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 
     from danubius.app.options import StandaloneOptions
     from danubius.app.reload import Configured
-    from danubius.broker.offloading import Tier
-    from danubius.broker.survey import Survey
-    from danubius.broker.tokens import OnDone
     from danubius.edge.grpc.edge import GrpcEdge
     from danubius.edge.grpc.front_process import Front
     from danubius.errors import DanubiusError
@@ -62,6 +59,9 @@ if TYPE_CHECKING:
     from danubius.ledger.store import LedgerStore
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
+    from danubius.shard.features.offload.offloading import Tier
+    from danubius.shard.recovery.survey import Survey
+    from danubius.shard.state.tokens import OnDone
     from danubius.wal.ports import JournalPort, SnapshotPort
 
     Post = Callable[[Callable[[], None]], None]

@@ -8,7 +8,7 @@ from danubius.app import metric_catalogue as of
 
 if TYPE_CHECKING:
     from danubius.app.metric_catalogue import Metric
-    from danubius.broker.offloading import Offloading
+    from danubius.shard.features.offload.offloading import Offloading
 
 
 def tier_figures(offloading: Offloading | None) -> dict[Metric, dict[tuple[str, ...], float]]:

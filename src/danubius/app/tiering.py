@@ -6,8 +6,8 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from danubius.broker.offloading import Tier
 from danubius.errors import BrokerReplaced, DanubiusError
+from danubius.shard.features.offload.offloading import Tier
 from danubius.tier.connect import open_objects
 from danubius.tier.objects import ObjectLimits
 from danubius.tier.offload import Owner, Place, TierThreads, TierWork, owner_name, read_owner

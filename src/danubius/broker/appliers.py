@@ -9,23 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from danubius.broker import (
-    recovery_producers,
-    recovery_stages,
-    recovery_subscriptions,
-    recovery_tier,
-    recovery_topics,
-)
+from danubius.shard.features.delays import appliers as of_delays
+from danubius.shard.features.offload import appliers as of_offload
+from danubius.shard.features.stages import appliers as of_stages
+from danubius.shard.features.transactions import appliers as of_transactions
+from danubius.shard.hosting import producer_appliers as of_producers
+from danubius.shard.hosting import subscription_appliers as of_subscriptions
+from danubius.shard.hosting import topic_appliers as of_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from danubius.broker.broker import Broker
+    from danubius.shard.shard import Broker
 
 APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
-    **recovery_topics.APPLIERS,
-    **recovery_subscriptions.APPLIERS,
-    **recovery_producers.APPLIERS,
-    **recovery_stages.APPLIERS,
-    **recovery_tier.APPLIERS,
+    **of_topics.APPLIERS,
+    **of_subscriptions.APPLIERS,
+    **of_producers.APPLIERS,
+    **of_delays.APPLIERS,
+    **of_stages.APPLIERS,
+    **of_transactions.APPLIERS,
+    **of_offload.APPLIERS,
 }

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from danubius.broker.survey import Survey
     from danubius.ledger.leftovers import Leftover
     from danubius.ledger.store import LedgerStore
     from danubius.runtime.files import Files, HeldLock
+    from danubius.shard.recovery.survey import Survey
 
 FORMAT_VERSION: Final = 4
 """Written by every start, unless there is a higher one; all from 1 on are read.

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from danubius.broker.about import About
-from danubius.broker.ages import LOOK_MS
-from danubius.broker.atomic import Atomic
-from danubius.broker.dead_letters import DeadLetters
-from danubius.broker.delaying import Delays
-from danubius.broker.expiry_sweep import ExpirySweep
-from danubius.broker.offloading import Offloading
-from danubius.broker.quota import Quotas
-from danubius.broker.rates import Rates
-from danubius.broker.recovery_topics import adopt_namespaces
-from danubius.broker.retention import TopicRetention
-from danubius.broker.staging import Staging
-from danubius.broker.transactions import Transactions
+from danubius.admin.about import About
+from danubius.admin.rates import Rates
+from danubius.shard.features.dead_letters.moving import DeadLetters
+from danubius.shard.features.delays.delays import Delays
+from danubius.shard.features.offload.offloading import Offloading
+from danubius.shard.features.stages.staging import Staging
+from danubius.shard.features.transactions.transactions import Transactions
+from danubius.shard.hosting.ages import LOOK_MS
+from danubius.shard.hosting.expiry_sweep import ExpirySweep
+from danubius.shard.hosting.quota import Quotas
+from danubius.shard.hosting.retention import TopicRetention
+from danubius.shard.hosting.topic_appliers import adopt_namespaces
+from danubius.shard.state.atomic import Atomic
 
 if TYPE_CHECKING:
-    from danubius.broker.broker import Broker
-    from danubius.broker.offloading import Checkpoints, Tier
+    from danubius.shard.features.offload.offloading import Checkpoints, Tier
+    from danubius.shard.shard import Broker
 
 
 class Node:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
-from danubius.broker.session import Session
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.model.ids import Epoch
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.session.session import Session
+from danubius.shard.shard import Broker
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.committer import FAILURE_PAUSE_NS
@@ -30,7 +30,7 @@ from danubius.wire.commands import Error, OpenProducer, Produce, ProducerOpened
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from danubius.broker.peer import Buffer
+    from danubius.shard.hosting.peer import Buffer
     from danubius.wal.journal import JournalRecord
     from danubius.wire.commands import AnyCommand
 

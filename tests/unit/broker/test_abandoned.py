@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from danubius.broker.abandoned import IDLE_MS
-from danubius.broker.statistics import measure_subscription
-from danubius.broker.targets import Member
+from danubius.admin.statistics import measure_subscription
+from danubius.admin.targets import Member
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import TopicSpec
+from danubius.shard.hosting.abandoned import IDLE_MS
 from danubius.wire.commands import Ack, CreateTopic, Done, Subscribe
 
 if TYPE_CHECKING:
     import pytest
 
-    from danubius.broker.topic import Topic
     from danubius.model.statistics import SubscriptionStatistics
+    from danubius.shard.hosting.topic import Topic
     from unit.broker.conftest import BrokerBench, RecordingPeer
 
 NAME = "/default/orders"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from danubius.broker.events import EVENT_RECORD, RangesAcked, decode_event
 from danubius.errors import StorageFailed
 from danubius.model.subscription import AtEarliest, SubscriptionType
+from danubius.shard.state.facts import EVENT_RECORD, RangesAcked, decode_event
 from danubius.wire.commands import Ack, Done, Error, Subscribe
 
 TOPIC = "/default/orders"

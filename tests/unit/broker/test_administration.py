@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from danubius.broker.administration import ADMIN
+from danubius.admin.table import ADMIN
 from danubius.errors import InvalidArgument, InvalidName, TopicNotFound, TransactionNotFound
 from danubius.model import admin, admin_replies
 from danubius.model.admin import ADMIN_REPLIES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from danubius.broker.administration import administer
+from danubius.admin.table import administer
 from danubius.errors import DanubiusError
 from danubius.model import admin
 from danubius.model.policy import FailurePolicy, Policies

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from captured import snapshot_of
-from danubius.broker.admission import DEBT_MAX_NS, Limits
-from danubius.broker.events import NamespaceChanged, TopicChanged
 from danubius.errors import OutOfSequence, ProducerFenced, Throttled
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.shard.hosting.admission import DEBT_MAX_NS, Limits
+from danubius.shard.state.facts import NamespaceChanged, TopicChanged
 from danubius.wire.commands import (
     Access,
     CloseProducer,

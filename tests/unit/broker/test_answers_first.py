@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from danubius.broker.broker import ANSWERED_FIRST
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.shard.shard import ANSWERED_FIRST
 from danubius.wire.commands import (
     Deliver,
     Flow,

@@ -8,10 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from danubius.broker import atomic as atomic_module
-from danubius.broker.atomic import ATOMIC_RECORD, Append, Atomic, decode_atomic
-from danubius.broker.events import RangesAcked, TopicRemoved, TransactionCommitted
-from danubius.broker.topics import create_topic
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -23,6 +19,10 @@ from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.batch import read_header
 from danubius.record.encode import encode
+from danubius.shard.hosting.topics import create_topic
+from danubius.shard.state import atomic as atomic_module
+from danubius.shard.state.atomic import ATOMIC_RECORD, Append, Atomic, decode_atomic
+from danubius.shard.state.facts import RangesAcked, TopicRemoved, TransactionCommitted
 
 RELIABLE = TopicSpec()
 PASSING = TopicSpec(dispatch=Dispatch.NON_RELIABLE)

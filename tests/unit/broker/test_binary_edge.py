@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from danubius.edge import binary
-from danubius.edge.binary import BinaryConnection, BinaryEdge
+from danubius.edge.native import binary
+from danubius.edge.native.binary import BinaryConnection, BinaryEdge
 from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
 from danubius.wire.connection import Connection
 from danubius.wire.states import Role

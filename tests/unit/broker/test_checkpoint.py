@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.broker import Broker
-from danubius.broker.checkpoint import FAILURES_MAX, RETRY_TICKS, STUCK_S, Checkpointer
 from danubius.broker.config import BrokerConfig
 from danubius.errors import StorageFull
 from danubius.ledger.config import LedgerConfig
@@ -17,6 +15,8 @@ from danubius.ledger.memory import MemoryLedgerStore
 from danubius.ledger.storage import LedgerStorage
 from danubius.model.ids import Epoch
 from danubius.runtime.clock import SystemClock
+from danubius.shard.shard import Broker
+from danubius.shard.state.checkpoint import FAILURES_MAX, RETRY_TICKS, STUCK_S, Checkpointer
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.broker.ages import (
-    DELETE_HOLD_NS,
-    RELEASE_HOLD_NS,
-    START_GAP_US,
-    Ages,
-)
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.shard.hosting.ages import (
+    DELETE_HOLD_NS,
+    RELEASE_HOLD_NS,
+    START_GAP_US,
+    Ages,
+)
 from danubius.wire.commands import Ack, CreateTopic, OpenProducer, Produce, Produced, Subscribe
 from unit.broker.conftest import StepClock
 

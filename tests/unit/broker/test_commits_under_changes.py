@@ -14,10 +14,8 @@ import msgspec
 import pytest
 
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
 from danubius.broker.node import Node
-from danubius.broker.recovery import Recovery
 from danubius.errors import TransactionAborted, TransactionConflict
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.memory import MemoryLedgerStore
@@ -28,6 +26,8 @@ from danubius.model.ids import Epoch
 from danubius.model.subscription import EARLIEST, AtOffset, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.shard.recovery.replay import Recovery
+from danubius.shard.shard import Broker
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig
 from danubius.wal.journal import Journal

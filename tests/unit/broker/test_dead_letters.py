@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from danubius.ack.core.ranges import Segment
-from danubius.broker import dead_letters
 from danubius.errors import StorageFull
 from danubius.model import admin
 from danubius.model.admin_codec import decode_reply, encode_request
 from danubius.model.policy import Exhausted, FailurePolicy
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import TopicSpec
+from danubius.shard.features.dead_letters import moving as dead_letters
 from danubius.wire.commands import (
     Administer,
     CreateTopic,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from danubius.broker.delay_wrapper import unwrap, weigh, wrap
-from danubius.broker.events import TopicChanged
 from danubius.errors import MessageTooLarge, QuotaExceeded, Throttled
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.policy import Policies
@@ -18,11 +16,13 @@ from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.batch import RecordBatch, check_batch
 from danubius.record.encode import encode
 from danubius.record.scan import iter_batches
+from danubius.shard.features.delays.wrapper import unwrap, weigh, wrap
+from danubius.shard.state.facts import TopicChanged
 from danubius.wire.commands import Error, OpenProducer, Produce, Produced, ProducerOpened, Schedule
 
 if TYPE_CHECKING:
-    from danubius.broker.topic import Topic
     from danubius.ledger.entry import Chunk
+    from danubius.shard.hosting.topic import Topic
     from unit.broker.conftest import BrokerBench, RecordingPeer
 
 NAME = "/default/later"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from danubius.broker.events import NamespaceChanged, TopicChanged
 from danubius.model.policy import Policies
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import TopicSpec
+from danubius.shard.state.facts import NamespaceChanged, TopicChanged
 from danubius.wire.commands import CreateTopic, DeleteTopic, Deliver, Flow, Subscribe
 
 ONE, TWO = "/default/one", "/default/two"

@@ -7,12 +7,12 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from danubius.broker import events
-from danubius.broker.events import Event, decode_event, encode_event
-from danubius.broker.snapshot import BrokerSnapshot, decode_snapshot, encode_snapshot
 from danubius.model.policy import FailurePolicy, Policies
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import TopicSpec
+from danubius.shard.state import facts as events
+from danubius.shard.state.facts import Event, decode_event, encode_event
+from danubius.shard.state.snapshot import BrokerSnapshot, decode_snapshot, encode_snapshot
 
 POLICIES = Policies(ttl_ms=5, retention_age_ms=-1)
 FAILURE = FailurePolicy(redeliveries_max=3)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from danubius.broker.fetch_gate import READING_MAX, WAITING_MAX, FetchGate
 from danubius.errors import Overloaded
+from danubius.session.fetch_gate import READING_MAX, WAITING_MAX, FetchGate
 
 
 def test_only_a_few_read_at_once_and_the_rest_in_order() -> None:

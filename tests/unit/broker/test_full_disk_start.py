@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.broker import recovery
-from danubius.broker.producer_lives import open_producer
-from danubius.broker.recovery import Recovery
 from danubius.errors import DanubiusError, StorageFailed, StorageFull
 from danubius.ledger.config import LedgerConfig
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.publish.core.sequencer import Producer
 from danubius.record.encode import encode
+from danubius.shard.hosting.producer_lives import open_producer
+from danubius.shard.recovery import replay as recovery
+from danubius.shard.recovery.replay import Recovery
 from property.broker_lives import ROOT, BrokerLives, must_succeed
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.edge.grpc import attachment as module
-from danubius.edge.grpc.attachment import LEFT, Attachment
 from danubius.edge.grpc.bounds import OPEN_MESSAGES
-from danubius.edge.grpc.consumer_book import Known
+from danubius.edge.grpc.data import attachment as module
+from danubius.edge.grpc.data.attachment import LEFT, Attachment
+from danubius.edge.grpc.data.consumer_book import Known
 from danubius.errors import TopicDeleted
 from danubius.model.policy import FailurePolicy
 from danubius.model.subscription import SubscriptionType

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.edge.grpc import producing
 from danubius.edge.grpc.bounds import WAITING_BYTES_MAX
-from danubius.edge.grpc.partitioning import Partitioning
-from danubius.edge.grpc.producing import Draft, Producers
+from danubius.edge.grpc.data import producing
+from danubius.edge.grpc.data.partitioning import Partitioning
+from danubius.edge.grpc.data.producing import Draft, Producers
 from danubius.errors import MessageTooLarge, Overloaded, ProducerBusy, TopicNotFound
 from danubius.model.ids import TopicName
 from danubius.model.policy import Policies

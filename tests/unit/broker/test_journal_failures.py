@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from danubius.app.journal_probe import JournalProbe
-from danubius.broker.events import BARRIER, decode_event
 from danubius.model.topic import TopicSpec
+from danubius.shard.state.facts import BARRIER, decode_event
 from danubius.wire.commands import CreateTopic, Done, Error, OpenProducer, ProducerOpened
 
 
 async def test_a_failing_journal_is_logged_once_until_it_works_again(
     bench: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "danubius.broker.broker")
+    caplog.set_level(logging.INFO, "danubius.shard.shard")
     peer = bench.connect()
     number = 0
     for _ in range(2):
@@ -30,7 +30,7 @@ async def test_a_failing_journal_is_logged_once_until_it_works_again(
         for _ in range(2):
             number += 1
             assert peer.call(CreateTopic(f"/default/t{number}", TopicSpec())) == Done()
-    about = [record for record in caplog.records if record.name == "danubius.broker.broker"]
+    about = [record for record in caplog.records if record.name == "danubius.shard.shard"]
     about = [record for record in about if "journal" in record.getMessage()]
     assert [(record.levelname, record.getMessage()) for record in about] == [
         ("ERROR", "journal failed"),

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from captured import snapshot_of
-from danubius.broker import namespaces, topics
-from danubius.broker.recovery_topics import adopt_namespaces
+from danubius.admin import namespaces, topics
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -25,6 +24,7 @@ from danubius.model.ids import TopicName
 from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import Retention, TopicSpec
+from danubius.shard.hosting.topic_appliers import adopt_namespaces
 from danubius.wire.commands import (
     CreateTopic,
     Done,

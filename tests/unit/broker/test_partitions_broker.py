@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from danubius.broker.topics import ADMIN
+from danubius.admin.topics import ADMIN
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,

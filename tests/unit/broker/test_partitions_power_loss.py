@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
-from danubius.broker.namespaces import delete_namespace
-from danubius.broker.partitions import create_partitioned, update_partitioned
-from danubius.broker.recovery import Recovery
-from danubius.broker.topics import delete_topic
 from danubius.errors import DanubiusError
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
@@ -27,6 +22,11 @@ from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.runtime.clock import SystemClock
+from danubius.shard.hosting.namespaces import delete_namespace
+from danubius.shard.hosting.partitions import create_partitioned, update_partitioned
+from danubius.shard.hosting.topics import delete_topic
+from danubius.shard.recovery.replay import Recovery
+from danubius.shard.shard import Broker
 from danubius.sim.disk import PowerLost, SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig

@@ -10,7 +10,6 @@ import pytest
 
 from captured import snapshot_of
 from danubius.ack.core.cursor import Cursor
-from danubius.broker.events import EVENT_RECORD, RangesAcked, decode_event
 from danubius.errors import (
     InvalidArgument,
     OffsetOutOfRange,
@@ -30,6 +29,7 @@ from danubius.model.subscription import (
     SubscriptionType,
 )
 from danubius.model.topic import Dispatch, TopicSpec
+from danubius.shard.state.facts import EVENT_RECORD, RangesAcked, decode_event
 from danubius.wire.commands import (
     Ack,
     Administer,

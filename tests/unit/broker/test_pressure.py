@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from danubius.broker.pressure import (
+from danubius.errors import DanubiusError, StorageFailed
+from danubius.shard.hosting.pressure import (
     LARGE_BYTES,
     SHARE_BYTES,
     SHARE_SYNC_NS,
     TOGETHER_NS,
     PublishPressure,
 )
-from danubius.errors import DanubiusError, StorageFailed
 
 QUEUE_BYTES_MAX = 32 * SHARE_BYTES
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from danubius.broker.rates import STILL, RateMeter
+from danubius.admin.rates import STILL, RateMeter
 
 
 def test_a_rate_that_stopped_is_zero_within_a_minute() -> None:

@@ -13,14 +13,8 @@ import msgspec
 import pytest
 
 from captured import captured, snapshot_of
-from danubius.broker import events
-from danubius.broker.ack_journal import ATTEMPTS_MAX
 from danubius.broker.appliers import APPLIERS
-from danubius.broker.atomic import ATOMIC_RECORD, Append, Atomic
-from danubius.broker.broker import Broker
 from danubius.broker.config import BrokerConfig
-from danubius.broker.events import Event
-from danubius.broker.recovery import Recovery
 from danubius.errors import DataDirectoryDamaged
 from danubius.ledger.config import LedgerConfig
 from danubius.ledger.local import LocalLedgerStore
@@ -32,6 +26,12 @@ from danubius.model.topic import TopicSpec
 from danubius.record.batch import read_header
 from danubius.record.encode import encode
 from danubius.runtime.clock import SystemClock
+from danubius.shard.hosting.ack_journal import ATTEMPTS_MAX
+from danubius.shard.recovery.replay import Recovery
+from danubius.shard.shard import Broker
+from danubius.shard.state import facts as events
+from danubius.shard.state.atomic import ATOMIC_RECORD, Append, Atomic
+from danubius.shard.state.facts import Event
 from danubius.sim.disk import SimFiles
 from danubius.sim.threads import SimThreads
 from danubius.wal.config import JournalConfig

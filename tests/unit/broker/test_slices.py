@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.broker import namespaces
-from danubius.broker.slices import in_slices
+from danubius.admin import namespaces
 from danubius.model import admin
 from danubius.model.topic import TopicSpec
+from danubius.runtime.slices import in_slices
 from danubius.wire.commands import CreateTopic
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from danubius.edge.binary import LARGE_WRITE_BYTES, BinaryEdge
+from danubius.edge.native.binary import LARGE_WRITE_BYTES, BinaryEdge
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode

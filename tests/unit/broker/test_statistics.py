@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from danubius.broker.rates import RateMeter
-from danubius.broker.story import EVENTS_MAX
+from danubius.admin.rates import RateMeter
 from danubius.model import admin
 from danubius.model.admin_codec import decode_reply, encode_request
 from danubius.model.admin_replies import EventKind
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import TopicSpec
+from danubius.shard.hosting.history import EVENTS_MAX
 from danubius.wire.commands import (
     Ack,
     Administer,

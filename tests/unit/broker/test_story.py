@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from danubius.broker.story import EVENTS_MAX
 from danubius.model import admin
 from danubius.model.admin_codec import decode_reply, encode_request
 from danubius.model.admin_replies import EventKind, SubscriptionEvent
 from danubius.model.policy import Exhausted, FailurePolicy
 from danubius.model.subscription import AtEarliest, AtLatest, SubscriptionType
+from danubius.shard.hosting.history import EVENTS_MAX
 from danubius.wire.commands import Administer, Administered, Flow, Nack, Subscribe
 
 TOPIC = "/default/orders"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from danubius.broker.ticks import Ticks
+from danubius.shard.state.ticks import Ticks
 
 
 def test_each_is_called_once_per_interval() -> None:

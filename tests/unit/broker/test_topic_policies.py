@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from danubius.broker.events import NamespaceCreated, TopicChanged
-from danubius.broker.retention import RETENTION_SLICES
 from danubius.errors import LimitReached
 from danubius.model.policy import FOREVER, Policies
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import Retention, TopicSpec
+from danubius.shard.hosting.retention import RETENTION_SLICES
+from danubius.shard.state.facts import NamespaceCreated, TopicChanged
 from danubius.wire.commands import CreateTopic, Done, Error, OpenProducer, Subscribe
 
 if TYPE_CHECKING:
-    from danubius.broker.subscription import Subscription
-    from danubius.broker.topic import Topic
+    from danubius.shard.hosting.subscription import Subscription
+    from danubius.shard.hosting.topic import Topic
 
 TOPIC = "/default/orders"
 

@@ -10,10 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from danubius.broker.atomic import ATOMIC_RECORD, decode_atomic
-from danubius.broker.events import RangesAcked, TransactionCommitted
-from danubius.broker.transaction_list import ADMIN
-from danubius.broker.transactions import REASONS_MAX
+from danubius.admin.transactions import ADMIN
 from danubius.errors import (
     HandleNotFound,
     InvalidArgument,
@@ -31,6 +28,9 @@ from danubius.model import admin
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.encode import encode
+from danubius.shard.features.transactions.transactions import REASONS_MAX
+from danubius.shard.state.atomic import ATOMIC_RECORD, decode_atomic
+from danubius.shard.state.facts import RangesAcked, TransactionCommitted
 from danubius.wire.commands import (
     AbortTransaction,
     Ack,

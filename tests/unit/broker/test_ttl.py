@@ -19,7 +19,7 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
-    from danubius.broker.subscription import Subscription
+    from danubius.shard.hosting.subscription import Subscription
     from unit.broker.conftest import BrokerBench, RecordingPeer
 
 NAME = "/default/news"

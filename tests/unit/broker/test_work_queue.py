@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from danubius.broker.events import NamespaceCreated
 from danubius.ledger.managed import ManagedLedger
 from danubius.model.limits import MIB
 from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import TopicSpec
+from danubius.shard.state.facts import NamespaceCreated
 from danubius.wire.commands import Ack, CreateTopic, Done, Subscribe
 
 if TYPE_CHECKING:
-    from danubius.broker.topic import Topic
+    from danubius.shard.hosting.topic import Topic
     from unit.broker.conftest import BrokerBench, RecordingPeer
 
 NAME = "/default/jobs"

@@ -13,10 +13,10 @@ from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.dispatch.gate import WOKEN_MAX, DispatchGate, Pace
 from danubius.dispatch.pump import Pump
 from danubius.model.subscription import SubscriptionType
-from danubius.publish.core.rate import SECOND_NS, Rates
 from danubius.record.batch import stamp
 from danubius.record.encode import encode
 from danubius.record.scan import iter_batches
+from danubius.shard.hosting.core.rate import SECOND_NS, Rates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from danubius.edge.grpc.admin_policies import (
+from danubius.edge.grpc.messages import danube_admin
+from danubius.edge.grpc.policies import (
     FOREVER,
     dispatch_of,
     read_failure,
     write_failure,
     write_policies,
 )
-from danubius.edge.grpc.messages import danube_admin
 from danubius.errors import InvalidArgument
 from danubius.model.policy import COUNT_MAX, YEARS_MS, Backoff, Effective, Exhausted, FailurePolicy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from danubius.edge.grpc import consumer_book
-from danubius.edge.grpc.consumer_book import FILE_NAME, ConsumerBook, Known
+from danubius.edge.grpc.data import consumer_book
+from danubius.edge.grpc.data.consumer_book import FILE_NAME, ConsumerBook, Known
 from danubius.model.subscription import SubscriptionType
 from danubius.runtime.files import LocalFiles
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from danubius.publish.core.access import AccessGate, Claim, Granted, Mode, Refused, Waiting
+from danubius.shard.hosting.core.access import AccessGate, Claim, Granted, Mode, Refused, Waiting
 
 
 def shared(name: str) -> Claim:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from danubius.publish.core.rate import SECOND_NS, Rates, TokenBucket
+from danubius.shard.hosting.core.rate import SECOND_NS, Rates, TokenBucket
 
 
 def simulate(rate: int, batch: int, seconds: int, debt_max_ns: int) -> int:

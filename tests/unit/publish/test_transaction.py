@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from danubius.ack.core.ranges import RangeSet
 from danubius.errors import InvalidArgument, TransactionTooLarge
-from danubius.publish.core import transaction as module
-from danubius.publish.core.transaction import (
+from danubius.shard.features.transactions.core import transaction as module
+from danubius.shard.features.transactions.core.transaction import (
     PART_BYTES,
     PARTS_MAX,
     CommittedIds,

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from danubius.edge.grpc.addresses import Addresses
-from danubius.edge.grpc.consumer_book import ConsumerBook
-from danubius.edge.grpc.consuming import Consumers
-from danubius.edge.grpc.data_servicers import (
+from danubius.edge.grpc.data.consumer_book import ConsumerBook
+from danubius.edge.grpc.data.consuming import Consumers
+from danubius.edge.grpc.data.producing import Producers
+from danubius.edge.grpc.data.schemas import SchemaEdge
+from danubius.edge.grpc.data.services import (
     ConsumerEdge,
     DiscoveryEdge,
     ProducerEdge,
 )
 from danubius.edge.grpc.frames import Open
-from danubius.edge.grpc.producing import Producers
-from danubius.edge.grpc.schemas import SchemaEdge
 from danubius.edge.grpc.switchboard import Switchboard
 
 if TYPE_CHECKING:

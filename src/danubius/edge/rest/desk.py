@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from danubius.broker.administration import administer
-from danubius.edge.line import Line
+from danubius.admin.table import administer
+from danubius.edge.in_process import Line
 from danubius.edge.rest.bodies import Bodies
 from danubius.edge.rest.bounds import (
     ANSWERS_BYTES_MAX,

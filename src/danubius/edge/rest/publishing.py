@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from danubius.edge.line import Line
+from danubius.edge.in_process import Line
 from danubius.edge.rest.bounds import IDLE_PRODUCER_S, PRODUCERS_MAX, READY_S
 from danubius.edge.rest.messages import NewMessage, NewMessages
 from danubius.errors import (
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.broker.node import Node
-    from danubius.broker.peer import Buffer
-    from danubius.broker.producing import ProducerHandle
+    from danubius.shard.hosting.peer import Buffer
+    from danubius.shard.hosting.producer import ProducerHandle
     from danubius.wire.commands import AnyCommand
 
 SHARED_NAME: Final = "http"

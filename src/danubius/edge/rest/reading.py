@@ -20,9 +20,9 @@ from danubius.wire.commands import Fetch, Lookup, ResolveOffset
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from danubius.broker.peer import Buffer
-    from danubius.edge.line import Line
+    from danubius.edge.in_process import Line
     from danubius.edge.rest.messages import Slice
+    from danubius.shard.hosting.peer import Buffer
     from danubius.wire.commands import Fetched
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

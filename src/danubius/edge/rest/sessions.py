@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from danubius.broker.targets import find_target
-from danubius.edge.line import Line
+from danubius.admin.targets import find_target
+from danubius.edge.in_process import Line
 from danubius.edge.rest.bounds import SESSION_BYTES, SESSIONS_MAX
 from danubius.edge.rest.messages import Filling, SeenMessage, Slice, slices
 from danubius.edge.rest.problems import SessionNotFound
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.broker.node import Node
-    from danubius.broker.peer import Buffer
+    from danubius.shard.hosting.peer import Buffer
     from danubius.wire.commands import AnyCommand
 
 _AckTimeout = Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)]

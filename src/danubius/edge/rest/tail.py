@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from danubius.edge.line import Line
+    from danubius.edge.in_process import Line
     from danubius.model.subscription import Position
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,395 @@
+"""What operators do about messages that failed: look at dead letters, send them back, give them up; change a policy.
+
+Dead letters go in slices, each one atomic record: a crash in the middle has moved whole slices, and nothing twice.
+A redrive publishes to the original topic, so every subscription of it sees the message, as a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from danubius.ack.core.ranges import Segment
+from danubius.admin.statistics import measure_members
+from danubius.admin.targets import Member, Target, find_members, find_target
+from danubius.errors import (
+    DanubiusError,
+    InvalidArgument,
+    LedgerDamaged,
+    OffsetOutOfRange,
+    SubscriptionBusy,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from danubius.model import admin
+from danubius.model.admin_pages import take_page
+from danubius.model.admin_replies import (
+    DeadLetter,
+    DeadLettersListed,
+    EventKind,
+    MessagesCounted,
+    SubscriptionDescribed,
+)
+from danubius.shard.features.dead_letters.letters import (
+    ATTEMPTS,
+    LETTERS_MAX,
+    ORIGINAL_OFFSET,
+    ORIGINAL_SUBSCRIPTION,
+    ORIGINAL_TOPIC,
+    READ_BYTES,
+    REASON,
+    encode_letters,
+    ranges_of,
+    read_letters,
+    revive,
+    take_some,
+)
+from danubius.shard.features.dead_letters.moving import REDRIVE, dead_letter_name
+from danubius.shard.hosting.failures import check_failure, policy_of, rule_of
+from danubius.shard.state.atomic import Append
+from danubius.shard.state.facts import RangesAcked, SubscriptionChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.ack.core.ranges import Range
+    from danubius.broker.node import Node
+    from danubius.ledger.entry import Chunk
+    from danubius.model.admin_replies import AdminReply
+    from danubius.model.ids import Offset, TopicName
+    from danubius.shard.features.dead_letters.letters import Letter
+    from danubius.shard.hosting.subscription import Subscription
+    from danubius.shard.hosting.topic import Topic
+    from danubius.shard.shard import Broker
+
+    OnReply = Callable[[AdminReply | DanubiusError], None]
+    OnLetters = Callable[[Topic, list[Letter]], None]
+
+PAYLOAD_START_BYTES: Final = 256
+
+# ---------------------------------------------------------------- finding letters
+
+
+class _Graves:
+    """The dead letters of one subscription of a topic, partitions taken together, the oldest first."""
+
+    def __init__(self, broker: Broker, target: Target, subscription: str) -> None:
+        self._names = {topic.name for topic in target.topics}
+        self._subscription = subscription
+        self.members = [
+            Member(topic, topic.subscriptions[subscription])
+            for topic in target.topics
+            if subscription in topic.subscriptions
+        ]
+        self.topics = _graves_of(broker, target, subscription)
+
+    def is_mine(self, letter: Letter) -> bool:
+        origin = letter.attributes
+        return (
+            origin.get(ORIGINAL_TOPIC) in self._names
+            and origin.get(ORIGINAL_SUBSCRIPTION) == self._subscription
+        )
+
+    def scan(
+        self,
+        grave: Topic,
+        first: int,
+        count_max: int,
+        on_found: Callable[[list[Letter], int], None],
+        on_failed: Callable[[DanubiusError], None],
+    ) -> None:
+        """Some letters at or behind `first`, and where to go on; no letters: there are no more."""
+        keeper = grave.subscriptions[REDRIVE]
+        first = keeper.cursor.next_unacked(max(first, grave.log.start_offset))
+        if first >= grave.log.end_offset:
+            on_found([], first)
+            return
+
+        def read(answer: Chunk | DanubiusError) -> None:
+            if isinstance(answer, LedgerDamaged):
+                self.scan(grave, max(answer.end, first + 1), count_max, on_found, on_failed)
+            elif isinstance(answer, OffsetOutOfRange):
+                self.scan(grave, first + 1, count_max, on_found, on_failed)
+            elif isinstance(answer, DanubiusError):
+                on_failed(answer)
+            else:
+                found(answer)
+
+        def found(chunk: Chunk) -> None:
+            wanted = keeper.cursor.unacked(first, chunk.end)
+            try:
+                letters = take_some(filter(self.is_mine, read_letters(chunk, wanted)), count_max)
+            except DanubiusError as error:
+                on_failed(error)
+                return
+            if letters:
+                on_found(letters, letters[-1].offset + 1)
+            else:
+                self.scan(grave, chunk.end, count_max, on_found, on_failed)
+
+        grave.check_open()
+        grave.log.read(first, READ_BYTES, read)
+
+
+def _graves_of(broker: Broker, target: Target, subscription: str) -> list[Topic]:
+    """Where they can be: as the policy says now, and where they go without a policy that says otherwise."""
+    names: dict[TopicName, None] = {}
+    for topic in target.topics:
+        known = topic.subscriptions.get(subscription)
+        policy = policy_of(topic, known) if known is not None else topic.policies.failure
+        for named in (policy.dead_letter_topic, ""):
+            names[dead_letter_name(broker, topic, subscription, named)] = None
+    graves = [topic for topic in map(broker.topics.get, names) if topic is not None]
+    return [grave for grave in graves if REDRIVE in grave.subscriptions]
+
+
+def _find(node: Node, topic: str, subscription: str) -> _Graves:
+    target = find_target(node.broker, topic)
+    graves = _Graves(node.broker, target, subscription)
+    if not graves.topics:
+        find_members(target, subscription)  # says so if there is no such subscription
+    return graves
+
+
+# ---------------------------------------------------------------- looking
+
+
+def _list(node: Node, request: admin.ListDeadLetters, on_reply: OnReply) -> None:
+    graves = _find(node, request.topic, request.subscription)
+    last, _, number = request.after.rpartition(":")
+    if request.after and not (last and number.isdecimal()):
+        raise InvalidArgument(
+            f"after is {request.after!r}; it must be the `next` of the page before"
+        )
+    names = [grave.name for grave in graves.topics]
+    start = next((place for place, name in enumerate(names) if name == last), 0)
+    lines: list[DeadLetter] = []
+
+    def look(place: int, first: int) -> None:
+        if place == len(graves.topics) or len(lines) > request.limit:
+            page, more = take_page(lines, request.limit, lambda one: f"{one.topic}:{one.offset}")
+            on_reply(DeadLettersListed(page, next=more))
+            return
+        grave = graves.topics[place]
+
+        def found(letters: list[Letter], following: int) -> None:
+            lines.extend(_line(grave.name, letter) for letter in letters)
+            again = functools.partial(look, place, following) if letters else None
+            node.broker.loop.call_soon(again or functools.partial(look, place + 1, 0))
+
+        try:
+            graves.scan(grave, first, request.limit + 1, found, on_reply)
+        except DanubiusError as error:
+            on_reply(error)
+
+    look(start, int(number) + 1 if last else 0)
+
+
+def _line(grave: str, letter: Letter) -> DeadLetter:
+    origin = letter.attributes
+    return DeadLetter(
+        grave,
+        letter.offset,
+        origin.get(ORIGINAL_TOPIC, ""),
+        _number(origin.get(ORIGINAL_OFFSET, "")),
+        _number(origin.get(ATTEMPTS, "")),
+        origin.get(REASON, ""),
+        letter.publish_time_us,
+        letter.key,
+        origin,
+        len(letter.payload),
+        letter.payload[:PAYLOAD_START_BYTES],
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+# ---------------------------------------------------------------- sending back, giving up
+
+
+class _Sweep:
+    """Takes letters out of their graves, slice by slice, until enough are gone."""
+
+    def __init__(
+        self, node: Node, graves: _Graves, count: int | None, *, revives: bool, on_reply: OnReply
+    ) -> None:
+        self._node = node
+        self._graves = graves
+        self._left = count
+        self._revives = revives
+        self._on_reply = on_reply
+        self._done = 0
+        self._keepers = [grave.subscriptions[REDRIVE] for grave in graves.topics]
+
+    def start(self) -> None:
+        sweeping = self._node.dead_letters.sweeping
+        if not sweeping.isdisjoint(self._keepers):
+            raise SubscriptionBusy(
+                "these dead letters are just being sent back or purged by another request; ask again when it is done"
+            )
+        sweeping.update(self._keepers)
+        self._go(0, 0)
+
+    def _go(self, place: int, first: int) -> None:
+        if place == len(self._graves.topics) or self._left == 0:
+            self._end(MessagesCounted(self._done))
+            return
+        count_max = LETTERS_MAX if self._left is None else min(self._left, LETTERS_MAX)
+        grave = self._graves.topics[place]
+
+        def found(letters: list[Letter], following: int) -> None:
+            if not letters:
+                self._go(place + 1, 0)
+                return
+            try:
+                self._take(place, letters, following)
+            except DanubiusError as error:
+                self._end(error)
+
+        try:
+            self._graves.scan(grave, first, count_max, found, self._end)
+        except DanubiusError as error:
+            self._end(error)
+
+    def _take(self, place: int, letters: list[Letter], following: int) -> None:
+        grave, keeper = self._graves.topics[place], self._keepers[place]
+        appends = self._revived(letters) if self._revives else []
+        fact = RangesAcked(grave.id, keeper.id, ranges_of(letter.offset for letter in letters))
+
+        def done(result: list[Offset] | DanubiusError) -> None:
+            if isinstance(result, DanubiusError):
+                self._end(result)
+                return
+            self._done += len(letters)
+            if self._left is not None:
+                self._left -= len(letters)
+            self._node.broker.loop.call_soon(self._go, place, following)
+
+        self._node.atomic.commit(appends, [fact], done)
+
+    def _revived(self, letters: list[Letter]) -> list[Append]:
+        broker = self._node.broker
+        now_us = broker.clock.wall_us()
+        homes: dict[str, list[Letter]] = {}
+        for letter in letters:
+            homes.setdefault(letter.attributes[ORIGINAL_TOPIC], []).append(letter)
+        appends: list[Append] = []
+        for name, ones in homes.items():
+            topic = broker.topic_or_none(name)
+            if topic is None:
+                raise TopicNotFound(
+                    f"topic {name}, where dead letters came from, is gone; create it again, or purge them"
+                )
+            batch, header = encode_letters([revive(letter, now_us) for letter in ones])
+            appends.append(Append(topic, batch, header))
+        return appends
+
+    def _end(self, reply: AdminReply | DanubiusError) -> None:
+        self._node.dead_letters.sweeping.difference_update(self._keepers)
+        if self._done and self._graves.members:
+            # Letters of all partitions lie in one topic; the first tells it for all.
+            kind = EventKind.REDRIVEN if self._revives else EventKind.PURGED
+            detail = reply.message if isinstance(reply, DanubiusError) else ""
+            stories = self._node.broker.stories
+            stories.tell(*self._graves.members[0], kind, detail=detail, messages=self._done)
+        self._on_reply(reply)
+
+
+def _redrive(node: Node, request: admin.RedriveDeadLetters, on_reply: OnReply) -> None:
+    graves = _find(node, request.topic, request.subscription)
+    _Sweep(node, graves, request.count, revives=True, on_reply=on_reply).start()
+
+
+def _purge(node: Node, request: admin.PurgeDeadLetters, on_reply: OnReply) -> None:
+    graves = _find(node, request.topic, request.subscription)
+    _Sweep(node, graves, request.count, revives=False, on_reply=on_reply).start()
+
+
+# ---------------------------------------------------------------- policies
+
+
+def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) -> None:
+    target = find_target(node.broker, request.topic)
+    members = find_members(target, request.subscription)
+    if request.failure is not None:
+        check_failure(request.failure, target.name, request.subscription)
+
+    def done(result: list[Offset] | DanubiusError) -> None:
+        if isinstance(result, DanubiusError):
+            on_reply(result)
+            return
+        detail = "its own failure policy" if request.failure is not None else "the topic's again"
+        left = [member for member in members if member.topic.hosts(member.subscription)]
+        for member in left:
+            node.broker.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
+            node.dead_letters.look(*member)
+        if left:
+            on_reply(describe_members(node, target, request.subscription))
+        else:
+            gone = f"subscription {request.subscription!r} of {target.name} was deleted just now"
+            on_reply(SubscriptionNotFound(gone))
+
+    facts = [
+        SubscriptionChanged(topic.id, subscription.id, request.failure)
+        for topic, subscription in members
+    ]
+    node.atomic.commit([], facts, done)
+
+
+def _unblock(node: Node, request: admin.UnblockSubscription, on_reply: OnReply) -> None:
+    members = find_members(find_target(node.broker, request.topic), request.subscription)
+    released = 0
+    for member in members:
+        count = _release(node.broker, *member)
+        released += count
+        if count:
+            detail = "they are delivered again"
+            node.broker.stories.tell(*member, EventKind.UNBLOCKED, detail=detail, messages=count)
+    on_reply(MessagesCounted(released))
+
+
+def _release(broker: Broker, topic: Topic, subscription: Subscription) -> int:
+    pump = subscription.pump
+    if pump is not None:
+        if subscription.is_burying:
+            return 0  # they are as good as moved
+        count = pump.core.condemned_count
+        if count:
+            pump.release()
+        return count
+    # Nobody is there to deliver to: what failed too often is known by its count alone.
+    rule = rule_of(topic, subscription)
+    ranges: list[Range] = [
+        (one.first, one.end) for one in subscription.attempts or () if rule.is_exhausted(one.value)
+    ]
+    if ranges:
+        broker.acks.count(topic, subscription, [Segment(*one, 0) for one in ranges])
+    return sum(end - first for first, end in ranges)
+
+
+def describe_members(node: Node, target: Target, name: str) -> SubscriptionDescribed:
+    """A subscription of a topic, or of all partitions of one."""
+    members = find_members(target, name)
+    topic, subscription = members[0]
+    consumers = {one.name for member in members for one in member.subscription.consumers.values()}
+    return SubscriptionDescribed(
+        target.name,
+        name,
+        subscription.type,
+        subscription.failure,
+        policy_of(topic, subscription),
+        measure_members(node, target, members),
+        subscription.created_ms,
+        sorted(consumers)[:1000],
+    )
+
+
+ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {
+    admin.ListDeadLetters: _list,
+    admin.RedriveDeadLetters: _redrive,
+    admin.PurgeDeadLetters: _purge,
+    admin.UpdateSubscription: _update,
+    admin.UnblockSubscription: _unblock,
+}

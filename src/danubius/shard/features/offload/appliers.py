@@ -1,0 +1,37 @@
+"""Where ledgers are, as the facts say: in the object store too, or there alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from danubius.ledger.entry import StoredObject
+from danubius.ledger.managed import ManagedLedger
+from danubius.model.ids import TopicId
+from danubius.shard.state.facts import LedgerOffloaded, LedgersReclaimed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.shard.shard import Broker
+
+
+def _ledger_offloaded(broker: Broker, fact: LedgerOffloaded) -> None:
+    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+    if topic is not None and isinstance(topic.log, ManagedLedger):
+        if not fact.name:
+            topic.log.object_lost(fact.ledger_id)
+            return
+        stored = StoredObject(fact.name, fact.object_bytes, fact.data_crc, fact.index_rows)
+        topic.log.offloaded(fact.ledger_id, fact.epoch, stored)
+
+
+def _ledgers_reclaimed(broker: Broker, fact: LedgersReclaimed) -> None:
+    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+    if topic is not None and isinstance(topic.log, ManagedLedger):
+        topic.log.reclaim(fact.ledger_ids)
+
+
+APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
+    LedgerOffloaded: _ledger_offloaded,
+    LedgersReclaimed: _ledgers_reclaimed,
+}

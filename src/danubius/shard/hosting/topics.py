@@ -1,0 +1,234 @@
+"""Topics come and go: created, changed, deleted, listed.
+
+A topic is hosted from the commit of its creation to the commit of its removal, and never in between.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from danubius.errors import DanubiusError, InvalidArgument, TopicExists, TopicNotFound
+from danubius.model.ids import namespace_of, parse_topic_name
+from danubius.model.partitions import base_of, partitioned_error
+from danubius.model.topic import Retention
+from danubius.shard.hosting.changes import commit_facts, remove_topics
+from danubius.shard.hosting.counts import check_topics
+from danubius.shard.hosting.namespaces import namespace_facts, namespace_policies
+from danubius.shard.hosting.partitions import (
+    check_free,
+    create_partitioned,
+    delete_partitioned,
+    same_settings,
+    update_partitioned,
+    when_settled,
+    whole_of,
+)
+from danubius.shard.state.facts import TopicChanged, TopicCreated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from danubius.model.ids import TopicName
+    from danubius.model.policy import Policies
+    from danubius.model.topic import TopicSpec
+    from danubius.shard.hosting.topic import Topic
+    from danubius.shard.shard import Broker
+
+    OnDone = Callable[[DanubiusError | None], None]
+
+log = logging.getLogger(__name__)
+
+# ---------------------------------------------------------------- create
+
+
+def create_topic(
+    broker: Broker,
+    text: str,
+    spec: TopicSpec,
+    *,
+    exist_ok: bool,
+    on_done: Callable[[Topic | DanubiusError], None],
+) -> None:
+    """Create a topic; answered once it is durable. Those who ask for one under way share its answer."""
+    name = parse_topic_name(text)
+    spec.check()
+    existing = broker.topics.get(name)
+    if existing is not None:
+        existing.check_open()
+        on_done(_accept_existing(broker, existing, spec, exist_ok=exist_ok))
+        return
+    if name in broker.creating:
+        broker.creating[name].append(
+            lambda result: on_done(
+                result
+                if isinstance(result, DanubiusError)
+                else _accept_existing(broker, result, spec, exist_ok=exist_ok)
+            )
+        )
+        return
+    again = functools.partial(create_topic, broker, text, spec, exist_ok=exist_ok, on_done=on_done)
+    if when_settled(broker, name, again, on_done):
+        return
+    known = broker.partitioned.get(name)
+    if known is not None:
+        raise partitioned_error(name, known.partitions)
+    check_free(broker, name)
+    check_topics(broker, namespace_of(name))
+    facts = namespace_facts(broker, namespace_of(name))
+    broker.creating[name] = [on_done]
+    created = TopicCreated(broker.draw_id(), name, spec, broker.clock.wall_us() // 1000)
+    if facts:
+        commit_facts(broker, [*facts, created], functools.partial(_created, broker, created))
+        return
+    broker.commit(created, functools.partial(_created, broker, created))
+
+
+def create_missing(
+    broker: Broker,
+    text: str,
+    spec: TopicSpec,
+    on_done: Callable[[Topic | DanubiusError], None],
+) -> None:
+    """A producer opens a topic that is not there: create it, if and as its namespace says."""
+    name = parse_topic_name(text)
+    if spec.retention == Retention():
+        # Clients send it with every producer, which has no say in this: the namespace has.
+        spec = msgspec.structs.replace(spec, retention=None)
+    again = functools.partial(create_missing, broker, text, spec, on_done)
+    if when_settled(broker, name, again, on_done):
+        return
+    is_new = not (name in broker.topics or name in broker.creating or name in broker.partitioned)
+    if not is_new:
+        create_topic(broker, text, spec, exist_ok=True, on_done=on_done)
+        return
+    check_free(broker, name)
+    space = namespace_of(name)
+    policies = namespace_policies(broker, space)
+    if not policies.auto_create:
+        raise TopicNotFound(
+            f"topic {name} does not exist, and auto-creation is off in namespace {space!r}; "
+            f"`danubius topics create {name}` creates it"
+        )
+    found = base_of(name)
+    if found is not None:
+        # Most likely {base} was deleted while this producer was away; its partitions must not come back one by one.
+        raise TopicNotFound(
+            f"topic {name} would be a partition of {found[0]}, which does not exist; create that with partitions, or "
+            f"`danubius topics create {name}` if you want a plain topic of this name"
+        )
+    if not policies.auto_partitions:
+        create_topic(broker, text, spec, exist_ok=True, on_done=on_done)
+        return
+
+    def partitioned(error: DanubiusError | None) -> None:
+        # The client looks again, and opens the partitions.
+        on_done(error or partitioned_error(name, policies.auto_partitions))
+
+    create_partitioned(
+        broker, text, spec, policies.auto_partitions, exist_ok=True, on_done=partitioned
+    )
+
+
+def _created(broker: Broker, created: TopicCreated, error: DanubiusError | None) -> None:
+    name = parse_topic_name(created.name)
+    if error is not None:
+        _finish_creating(broker, name, error)
+        return
+    log.info("topic created", extra={"topic": name, "dispatch": created.spec.dispatch.value})
+    _finish_creating(broker, name, broker.topics[name])
+
+
+def _finish_creating(broker: Broker, name: TopicName, result: Topic | DanubiusError) -> None:
+    for on_done in broker.creating.pop(name):
+        on_done(result)
+
+
+def _accept_existing(
+    broker: Broker, topic: Topic, spec: TopicSpec, *, exist_ok: bool
+) -> Topic | DanubiusError:
+    if not exist_ok:
+        return TopicExists(f"topic {topic.name} exists already")
+    if not same_settings(broker, topic.name, topic.spec, spec):
+        told = topic.spec.describe()
+        return TopicExists(f"topic {topic.name} exists already with other settings: {told}")
+    return topic
+
+
+# ---------------------------------------------------------------- change, delete
+
+
+def update_topic(
+    broker: Broker, text: str, change: Policies, partitions: int | None, on_done: OnDone
+) -> None:
+    """Change a topic's own policies; of a partitioned one also the number of partitions."""
+    name = parse_topic_name(text)
+    _check_whole(broker, name, "change")
+    if (
+        partitions is not None
+        or name in broker.partitioned
+        or broker.spaces.changing_around(name) is not None
+    ):
+        update_partitioned(broker, name, change, partitions, on_done)
+        return
+    topic = broker.topic(name)
+    change.check()
+    # Changes that were appended and are not durable yet come before this one.
+    planned = broker.spaces.planned
+    own = topic.own_policies
+    before = planned.get(name, own if own is not None else topic.spec.layer())
+    layer = planned[name] = before.patched(change)
+
+    def done(error: DanubiusError | None) -> None:
+        if error is not None or planned.get(name) is layer:
+            planned.pop(name, None)
+        on_done(error)
+
+    commit_facts(broker, [TopicChanged(topic.id, layer)], done)
+
+
+def delete_topic(broker: Broker, text: str, on_done: OnDone) -> None:
+    """Delete a topic; it takes nothing more from here on, and is gone once that is durable."""
+    name = parse_topic_name(text)
+    again = functools.partial(delete_topic, broker, text, on_done)
+    if when_settled(broker, name, again, on_done):
+        return
+    _check_whole(broker, name, "delete")
+    if name in broker.partitioned:
+        delete_partitioned(broker, name, on_done)
+    else:
+        remove_topics(broker, [broker.topic(name)], [], [], on_done)
+
+
+def _check_whole(broker: Broker, name: TopicName, deed: str) -> None:
+    known = whole_of(broker, name)
+    if known is not None:
+        raise InvalidArgument(
+            f"Cannot {deed} individual partition {name}: {deed} {known.name} as a whole"
+        )
+
+
+# ---------------------------------------------------------------- list
+
+
+def list_topics(broker: Broker, namespace: str, after: str, limit: int) -> tuple[list[Topic], bool]:
+    """One page in order of name, and whether there is more."""
+    page: list[Topic] = []
+    for name in _names_after(broker, namespace, after):
+        if len(page) == limit:
+            return page, True
+        page.append(broker.topics[name])
+    return page, False
+
+
+def _names_after(broker: Broker, namespace: str, after: str) -> Iterator[TopicName]:
+    spaces = broker.spaces
+    # In the order of the whole names: '/a-b/t' comes before '/a/t'.
+    order = [namespace] if namespace else sorted(spaces.namespaces, key=lambda n: f"/{n}/")
+    for space in order:
+        names = spaces.names(space)
+        yield from names[bisect.bisect_right(names, after) :]

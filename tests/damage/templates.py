@@ -125,10 +125,10 @@ class _History:
     def look(self, broker: Broker) -> None:
         """Take down what only the broker knows."""
         self.epoch = max(self.epoch, broker.epoch)
-        for first, end in broker.broker.committed_transactions:
+        for first, end in broker.shard.committed_transactions:
             self.transactions.update(range(first, end))
         for topic in WRITTEN:
-            sequencer = broker.broker.topic(topic).pipeline.sequencer
+            sequencer = broker.shard.topic(topic).pipeline.sequencer
             producer = sequencer.producer_or_none(PRODUCER)
             assert producer is not None
             self.sequences[topic] = producer.committed_next
@@ -142,7 +142,7 @@ async def _offloaded(world: World, broker: Broker) -> None:
         while True:
             metas = [
                 meta
-                for topic in broker.broker.topics.values()
+                for topic in broker.shard.topics.values()
                 if isinstance(topic.log, ManagedLedger)
                 for meta in topic.log.ledgers
                 if meta.is_sealed
@@ -159,7 +159,7 @@ async def _marked(world: World, broker: Broker) -> Image:
             image = world.image()
             mark = image.get("data/journal/end")
             if world.kind == "diskless" or (
-                mark is not None and parse_mark(mark) == broker.broker.journal.end_position
+                mark is not None and parse_mark(mark) == broker.shard.journal.end_position
             ):
                 return image
             await asyncio.sleep(_LOOK_S)

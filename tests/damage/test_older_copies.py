@@ -46,7 +46,7 @@ async def test_newer_ledgers_are_kept_aside_once_the_mark_of_the_journal_is_remo
     del image["data/journal/end"]
     world = World("local", image)
     async with world.broker() as broker:
-        assert broker.broker.topics[SMALL].log.end_offset < len(local.known.messages[SMALL])
+        assert broker.shard.topics[SMALL].log.end_offset < len(local.known.messages[SMALL])
         await broker.end()
     assert any("nothing explains a ledger" in line for line in world.said)
     assert any(name.startswith("data/quarantine/") for name in world.image())
@@ -86,7 +86,7 @@ async def two_moments(durability: Literal["synced", "written"]) -> Image:
 async def test_a_power_loss_that_took_what_was_not_synced_refuses_no_start() -> None:
     world = World("local", await two_moments("written"))
     async with world.broker() as broker:
-        assert broker.broker.topics[SMALL].log.end_offset == 10
+        assert broker.shard.topics[SMALL].log.end_offset == 10
 
 
 async def test_what_was_synced_and_is_in_a_ledger_alone_refuses_a_start() -> None:
@@ -106,7 +106,7 @@ async def test_newer_cold_storage_is_taken_over_once_its_owner_is_removed(tier: 
     del image[owner]
     world = World("tier", image)
     async with world.broker() as broker:
-        assert SMALL in broker.broker.topics
+        assert SMALL in broker.shard.topics
         await broker.end()
 
 

@@ -62,7 +62,7 @@ async def check(
     for topic, next_offset in found.plan.doubtful:
         lost[topic].update(range(next_offset, len(known.messages[topic])))
     for name, sent in known.messages.items():
-        topic = broker.broker.topic(name)
+        topic = broker.shard.topic(name)
         assert isinstance(topic.log, ManagedLedger)
         topic.log.check()
         topic.pipeline.sequencer.check()
@@ -148,7 +148,7 @@ async def test_offsets_and_sequences_go_on_behind_what_is_lost(history: Template
     assert {each.topic for each in one.found.plan.sequences} >= {SMALL, LARGE}
     async with one.world.broker() as broker:
         for topic, sequence in history.known.sequences.items():
-            sequencer = broker.broker.topic(topic).pipeline.sequencer
+            sequencer = broker.shard.topic(topic).pipeline.sequencer
             producer = sequencer.producer_or_none(PRODUCER)
             assert producer is not None
             assert producer.committed_next == sequence
@@ -159,7 +159,7 @@ async def test_acknowledgements_behind_a_gap_tell_of_messages_in_it(history: Tem
     """Or a new message would get an offset that counts as acknowledged, and be delivered to nobody."""
     one = Repaired(empty(history, Target("middle", journal("middle"))))
     async with one.world.broker() as broker:
-        for topic in broker.broker.topics.values():
+        for topic in broker.shard.topics.values():
             for subscription in topic.subscriptions.values():
                 cursor = subscription.cursor
                 assert (
@@ -212,7 +212,7 @@ async def test_a_journal_since_the_first_record_makes_up_for_lost_snapshots() ->
     assert after["data/quarantine/moment/danubius.json"] == image["data/danubius.json"]
     for _ in range(2):
         async with one.world.broker() as broker:
-            topic = broker.broker.topic(SMALL)
+            topic = broker.shard.topic(SMALL)
             assert list((await read(topic, Findings([]))).values()) == [b"one", b"two"]
             await broker.end()
     assert JournalRepair(DATA, one.world._disk).diagnose().is_sound
@@ -275,7 +275,7 @@ async def test_the_command_repairs_a_directory_that_a_broker_then_takes_up(damag
     assert '"topic":"/default/parts-part-1"' in result.output
     assert (damaged / "quarantine").is_dir()
     async with World("local", {}, damaged.parent).broker() as broker:
-        assert broker.broker.topic(SMALL).log.end_offset > 0
+        assert broker.shard.topic(SMALL).log.end_offset > 0
 
 
 def test_a_directory_that_a_broker_has_is_not_touched(damaged: Path) -> None:

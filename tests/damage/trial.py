@@ -115,7 +115,7 @@ async def start_again(world: World, before: Findings) -> list[str]:
         async with world.broker() as broker:
             now = Findings(world.said)
             for name, messages in before.messages.items():
-                found = await read(broker.broker.topics.get(TopicName(name)), now)
+                found = await read(broker.shard.topics.get(TopicName(name)), now)
                 for offset, payload in messages.items():
                     if found.get(offset) != payload:
                         now.violations.append(f"gone at the next start: {name} {offset}")
@@ -138,16 +138,14 @@ async def examine(broker: Broker, said: list[str], known: Known) -> Findings:
         _examine_cursor(broker, found, name, acked)
     for name, sequence in known.sequences.items():
         _examine_sequence(broker, found, name, sequence)
-    committed = {
-        n for first, end in broker.broker.committed_transactions for n in range(first, end)
-    }
+    committed = {n for first, end in broker.shard.committed_transactions for n in range(first, end)}
     if known.transactions - committed:
         found.lost(f"commits of {known.transactions - committed}", "transaction", *WHOLE)
     return found
 
 
 async def _examine_messages(broker: Broker, found: Findings, name: str, sent: list[bytes]) -> None:
-    topic = broker.broker.topics.get(TopicName(name))
+    topic = broker.shard.topics.get(TopicName(name))
     if topic is None:
         found.lost(f"topic {name}", name, *WHOLE)
         return
@@ -165,7 +163,7 @@ async def _examine_messages(broker: Broker, found: Findings, name: str, sent: li
 
 
 def _examine_sequence(broker: Broker, found: Findings, name: str, sequence: int) -> None:
-    topic = broker.broker.topics.get(TopicName(name))
+    topic = broker.shard.topics.get(TopicName(name))
     producer = topic.pipeline.sequencer.producer_or_none(PRODUCER) if topic else None
     if topic and (producer is None or producer.committed_next != sequence):
         at = producer.committed_next if producer else None
@@ -173,7 +171,7 @@ def _examine_sequence(broker: Broker, found: Findings, name: str, sequence: int)
 
 
 def _examine_cursor(broker: Broker, found: Findings, name: str, acked: set[int]) -> None:
-    topic = broker.broker.topics.get(TopicName(name))
+    topic = broker.shard.topics.get(TopicName(name))
     subscription = topic.subscriptions.get(SUBSCRIPTION) if topic else None
     if topic is None:
         return
@@ -222,7 +220,7 @@ async def publish(broker: Broker, known: Known) -> list[str]:
     """A new message gets an offset that nobody was given before."""
     problems: list[str] = []
     for name, sent in known.messages.items():
-        topic = broker.broker.topics.get(TopicName(name))
+        topic = broker.shard.topics.get(TopicName(name))
         if topic is None:
             continue
         batch = memoryview(encode([b"later"], publish_time_us=1))

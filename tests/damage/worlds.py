@@ -94,7 +94,7 @@ class Broker(Standalone):
             self._node.offloading.tick()
             moved: asyncio.Future[DanubiusError | None] = asyncio.get_running_loop().create_future()
             # Two checkpoints at one position would be one.
-            self.broker.commit(BARRIER, moved.set_result)
+            self.shard.commit(BARRIER, moved.set_result)
             assert await moved is None
             await self._checkpoint()
 
@@ -110,7 +110,7 @@ class Broker(Standalone):
         if self._listens:
             await self.stop()
             return
-        self.broker.acks.write()
+        self.shard.acks.write()
         await self._checkpoint()
         self._running.close()
 

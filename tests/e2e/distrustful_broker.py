@@ -15,7 +15,7 @@ from typing import Any
 from danubius.app.main import run_standalone
 from danubius.app.options import StandaloneOptions
 from danubius.app.standalone import Standalone
-from danubius.shard.shard import Broker
+from danubius.shard.shard import Shard
 
 
 class BugError(Exception):
@@ -23,7 +23,7 @@ class BugError(Exception):
 
 
 is_showing = False
-start, on_committed = Standalone.start, Broker.on_committed
+start, on_committed = Standalone.start, Shard.on_committed
 
 
 def show() -> None:
@@ -38,7 +38,7 @@ async def start_with_bug(self: Standalone) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, show)
 
 
-def commit_with_bug(self: Broker, tokens: list[Any], end_position: int) -> None:
+def commit_with_bug(self: Shard, tokens: list[Any], end_position: int) -> None:
     if is_showing and sys.argv[1] == "commit":
         raise BugError("a commit raised")
     on_committed(self, tokens, end_position)
@@ -46,7 +46,7 @@ def commit_with_bug(self: Broker, tokens: list[Any], end_position: int) -> None:
 
 if __name__ == "__main__":
     Standalone.start = start_with_bug
-    Broker.on_committed = commit_with_bug
+    Shard.on_committed = commit_with_bug
     _, _, data_dir, port, http_port = sys.argv
     sys.exit(
         run_standalone(StandaloneOptions(Path(data_dir), port=int(port), http_port=int(http_port)))

@@ -28,7 +28,7 @@ from danubius.model.topic import TopicSpec
 from danubius.record.scan import iter_batches
 from danubius.shard.hosting.topics import create_topic
 from danubius.shard.recovery.replay import Recovery
-from danubius.shard.shard import Broker
+from danubius.shard.shard import Shard
 from danubius.shard.state.capture import Capture
 from danubius.shard.state.snapshot import TopicState, encode_snapshot
 from danubius.sim.disk import PowerLost, SimFiles
@@ -98,17 +98,17 @@ class BrokerLives:
         self.ledgers = LedgerStorage(
             self._ledger_config, cold or store, post, self.clock, self.threads, cold=cold
         )
-        self.broker = self._make_broker(self.journal, self.ledgers)
-        self.node = Node(self.broker, tier)
+        self.shard = self._make_broker(self.journal, self.ledgers)
+        self.node = Node(self.shard, tier)
         self.snapshots = SnapshotStore(files, ROOT / "snapshots")
-        self.loop.run_until_complete(Recovery(self.broker, self.snapshots).run())
-        self.journal.start(post, self.broker.on_committed, self.broker.on_failed)
+        self.loop.run_until_complete(Recovery(self.shard, self.snapshots).run())
+        self.journal.start(post, self.shard.on_committed, self.shard.on_failed)
         self.node.start()
         self.ledgers.settle_in()
         self.settle()
 
-    def _make_broker(self, journal: Journal, ledgers: LedgerStorage) -> Broker:
-        return Broker(
+    def _make_broker(self, journal: Journal, ledgers: LedgerStorage) -> Shard:
+        return Shard(
             self._config, self.clock, self.loop, journal, ledgers, Epoch(self.epoch), APPLIERS
         )
 
@@ -120,9 +120,9 @@ class BrokerLives:
     def host(self, name: str, spec: TopicSpec | None = None) -> Topic:
         """A topic that is there from now on."""
         spec = spec or TopicSpec()
-        create_topic(self.broker, name, spec, exist_ok=True, on_done=must_succeed)
+        create_topic(self.shard, name, spec, exist_ok=True, on_done=must_succeed)
         self.settle()
-        return self.broker.topic(name)
+        return self.shard.topic(name)
 
     # ---------------------------------------------------------------- time
 
@@ -189,7 +189,7 @@ class BrokerLives:
         """As the checkpointer does it; a disk that fails leaves the one before."""
         if self.dice.random() < REPLAYED:
             self.check_replay()
-        capture = Capture(self.broker)
+        capture = Capture(self.shard)
         for topic in self.dice.sample(capture.topics, len(capture.topics)):
             self.meanwhile()
             capture.look_at(topic)
@@ -209,9 +209,9 @@ class BrokerLives:
     def check_replay(self) -> None:
         """Whoever replays what this broker has journaled comes to the same state, all of it."""
         self.files.heal()
-        self.broker.acks.write()
+        self.shard.acks.write()
         self.settle()
-        if self.broker.journal_failure is not None:
+        if self.shard.journal_failure is not None:
             return  # it leaves the disk that failed alone for now: what was gathered is not written yet
         files, posted, threads = SimFiles(), deque[Callable[[], None]](), SimThreads()
         files.lay_out(self.files.contents())
@@ -225,8 +225,8 @@ class BrokerLives:
         snapshots = SnapshotStore(files, ROOT / "snapshots")
         self.loop.run_until_complete(Recovery(other, snapshots).run())
         # Numbers that were drawn for what was never stored are free for whoever did not draw them.
-        assert other.next_id <= self.broker.next_id
-        there, here = state_of(other), state_of(self.broker)
+        assert other.next_id <= self.shard.next_id
+        there, here = state_of(other), state_of(self.shard)
         for part in here:
             assert there[part] == here[part], part
 
@@ -261,9 +261,9 @@ class BrokerLives:
         self.power_off()
 
 
-def state_of(broker: Broker) -> Any:
+def state_of(shard: Shard) -> Any:
     """All that its journal says. Where ledgers end each broker decides by itself, and so what trimming frees."""
-    snapshot = snapshot_of(broker)
+    snapshot = snapshot_of(shard)
     topics = {
         topic.topic_id: (
             *(getattr(topic, name) for name in TopicState.__struct_fields__ if name not in _OWN),

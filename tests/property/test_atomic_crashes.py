@@ -60,15 +60,15 @@ class World(BrokerLives):
         super().boot()
         for name, spec in SPECS.items():
             self.host(name, spec)
-        self.topics: dict[str, Topic] = {str(n): t for n, t in self.broker.topics.items()}
+        self.topics: dict[str, Topic] = {str(n): t for n, t in self.shard.topics.items()}
         self.compare()
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         for name, topic in self.topics.items():
             open_producer(
-                self.broker, topic, "plain", 0, functools.partial(_keep, self.producers, name)
+                self.shard, topic, "plain", 0, functools.partial(_keep, self.producers, name)
             )
-            self.broker.create_subscription(
+            self.shard.create_subscription(
                 topic,
                 "s",
                 SubscriptionType.SHARED,
@@ -92,11 +92,11 @@ class World(BrokerLives):
         for number, there in found.items():
             expected = sorted(self.parts[number])
             assert sorted((name, payload) for name, _, payload in there) == expected, "in part"
-            assert (number in self.broker.committed_transactions) == (number in self.atomic)
+            assert (number in self.shard.committed_transactions) == (number in self.atomic)
         for number, places in self.safe.items():
             assert number in found, "what was answered is there"
             assert {(name, offset) for name, offset, _ in found[number]} >= set(places)
-        assert self.broker.committed_transactions.count == len(self.atomic & found.keys())
+        assert self.shard.committed_transactions.count == len(self.atomic & found.keys())
         self.check_acks(found)
         self.check_sequences(found)
         # From here on only what was found counts.
@@ -202,7 +202,7 @@ class World(BrokerLives):
     ) -> None:
         self.open.remove(number)
         is_done = not isinstance(answer, DanubiusError)
-        assert (number in self.broker.committed_transactions) == is_done
+        assert (number in self.shard.committed_transactions) == is_done
         for subscription in self.subscriptions.values():
             assert (number in subscription.cursor) == is_done
         if isinstance(answer, DanubiusError):

@@ -38,8 +38,8 @@ class World(BrokerLives):
 
     def publish(self, name: str, count: int) -> None:
         """By a producer that is opened for it and remembered under its name."""
-        pipeline, opened = self.broker.topic(name).pipeline, list[Any]()
-        open_producer(self.broker, self.broker.topic(name), "p", 0, opened.append)
+        pipeline, opened = self.shard.topic(name).pipeline, list[Any]()
+        open_producer(self.shard, self.shard.topic(name), "p", 0, opened.append)
         self.settle()
         (producer,) = opened
         assert isinstance(producer, Producer)
@@ -54,21 +54,21 @@ class World(BrokerLives):
         self.settle()
 
     def subscribe(self, name: str) -> None:
-        topic, kind = self.broker.topic(name), SubscriptionType.SHARED
-        self.broker.create_subscription(topic, "s", kind, AtEarliest(), must_succeed)
+        topic, kind = self.shard.topic(name), SubscriptionType.SHARED
+        self.shard.create_subscription(topic, "s", kind, AtEarliest(), must_succeed)
         self.settle()
 
     def commit(self, *facts: Any) -> None:
-        commit_facts(self.broker, facts, must_succeed)
+        commit_facts(self.shard, facts, must_succeed)
         self.settle()
 
     def delete(self, name: str) -> None:
-        delete_topic(self.broker, name, must_succeed)
+        delete_topic(self.shard, name, must_succeed)
         self.settle()
 
     def open_delay_log(self, name: str) -> None:
         opened: list[Any] = []
-        self.node.delays.open_log(self.broker.topic(name), opened.append)
+        self.node.delays.open_log(self.shard.topic(name), opened.append)
         self.settle()
         assert isinstance(opened[0], DelayLog)
 
@@ -84,7 +84,7 @@ class World(BrokerLives):
             self.settle()
 
     def commit_stage(self, job: str, batch: int) -> None:
-        (stage,) = self.broker.jobs.by_name[job].stages.values()
+        (stage,) = self.shard.jobs.by_name[job].stages.values()
         self.node.staging.commit(job, batch, [(stage.number, 3)], must_succeed)
         self.settle()
 
@@ -97,7 +97,7 @@ class World(BrokerLives):
 
     def state(self) -> Any:
         """Without ledgers, which a new life seals, and the position."""
-        snapshot, replace = snapshot_of(self.broker), msgspec.structs.replace
+        snapshot, replace = snapshot_of(self.shard), msgspec.structs.replace
         topics = sorted(snapshot.topics, key=lambda topic: topic.topic_id)
         jobs = sorted(snapshot.jobs, key=lambda job: job.name)
         return snapshot.next_id, [replace(t, ledgers=[], position=0) for t in topics], jobs
@@ -122,7 +122,7 @@ def subscribe_and_move(world: World) -> None:
     for name in (A, B, C):
         world.publish(name, 5)
         world.subscribe(name)
-        topic = world.broker.topic(name)
+        topic = world.shard.topic(name)
         number = topic.subscriptions["s"].id
         world.commit(RangesAcked(topic.id, number, [(0, 4)]))
         world.commit(SubscriptionMoved(topic.id, number, 1))
@@ -130,7 +130,7 @@ def subscribe_and_move(world: World) -> None:
 
 def subscribe_and_leave(world: World) -> None:
     for name in (A, B, C):
-        topic = world.broker.topic(name)
+        topic = world.shard.topic(name)
         world.subscribe(name)
         world.commit(SubscriptionRemoved(topic.id, topic.subscriptions["s"].id))
         world.subscribe(name)
@@ -176,7 +176,7 @@ def test_a_broker_goes_on_while_it_is_captured(
     world.publish(A, 2)
     world.open_delay_log(C)
     world.stage("old", 0)
-    capture = Capture(world.broker)
+    capture = Capture(world.shard)
     for topic in capture.topics[:before]:
         capture.look_at(topic)
     change(world)
@@ -188,4 +188,4 @@ def test_a_broker_goes_on_while_it_is_captured(
     assert world.state() == expected
     world.publish(B, 1)
     world.kill()
-    assert world.broker.topic(B).log.end_offset > 0
+    assert world.shard.topic(B).log.end_offset > 0

@@ -78,11 +78,11 @@ class World(BrokerLives):
         super().boot()
         self.peer = None
         self.topic = self.host(NAME)
-        self.broker.create_subscription(
+        self.shard.create_subscription(
             self.topic, "s", SubscriptionType.SHARED, EARLIEST, must_succeed, POLICY
         )
         opened: list[Any] = []
-        open_producer(self.broker, self.topic, "p", 0, opened.append)
+        open_producer(self.shard, self.topic, "p", 0, opened.append)
         self.settle()
         assert isinstance(opened[0], Producer)
         self.producer = opened[0]
@@ -136,7 +136,7 @@ class World(BrokerLives):
                 kind = Ack if numbers[offset] % 3 else Nack
                 self.ask(kind(self.peer.handle, [(offset, offset + 1)]))
         self.ask(Flow(self.peer.handle, 1000, 1 << 20))
-        self.broker.acks.write()
+        self.shard.acks.write()
 
     def power_off_at_work(self) -> None:
         self.power_off_inside(self.publish, self.work)
@@ -147,7 +147,7 @@ class World(BrokerLives):
         return {offset: int(data.split(b"/")[0]) for offset, data in self.messages(self.topic)}
 
     def letters(self) -> Counter[int]:
-        grave = self.broker.topic_or_none(GRAVE)
+        grave = self.shard.topic_or_none(GRAVE)
         if grave is None:
             return Counter()
         return Counter(int(data.split(b"/")[0]) for _, data in self.messages(grave))
@@ -225,8 +225,8 @@ def test_what_failed_too_often_before_a_crash_moves_though_no_consumer_comes_bac
         bad = [offset for offset, number in numbers.items() if number % 3 == 0]
         assert bad
         counts = [Segment(offset, offset + 1, 2) for offset in bad]
-        world.broker.acks.count(world.topic, world.topic.subscriptions["s"], counts)
-        world.broker.acks.write()
+        world.shard.acks.count(world.topic, world.topic.subscriptions["s"], counts)
+        world.shard.acks.write()
         world.settle()
         assert not world.letters()
         world.kill()

@@ -47,7 +47,7 @@ class World(BrokerLives):
         assert isinstance(sources[0], DelayLog)
         self.source = sources[0]
         producers: list[object] = []
-        open_producer(self.broker, self.source.topic, "p", 0, producers.append)
+        open_producer(self.shard, self.source.topic, "p", 0, producers.append)
         self.settle()
         assert isinstance(producers[0], Producer)
         self.producer = producers[0]
@@ -83,7 +83,7 @@ class World(BrokerLives):
         self.loop_once()
 
     def tend(self) -> None:
-        self.broker.ticks.advance(10_000)
+        self.shard.ticks.advance(10_000)
 
     def power_off_at_work(self) -> None:
         self.power_off_inside(self.schedule)

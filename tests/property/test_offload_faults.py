@@ -240,7 +240,7 @@ def test_that_an_object_is_lost_is_known_to_whoever_replays(lives: TierLives) ->
 def keep(lives: TierLives, local_age_ms: int = -1) -> None:
     """Let files stay, or go, once their ledgers have objects."""
     policies = Policies(offload_age_ms=0, local_age_ms=local_age_ms)
-    lives.broker.commit(TopicChanged(lives.topic.id, policies), must_succeed)
+    lives.shard.commit(TopicChanged(lives.topic.id, policies), must_succeed)
     lives.settle()
 
 
@@ -376,7 +376,7 @@ def test_objects_of_a_deleted_topic_go_and_failures_are_repeated(lives: TierLive
     offload(lives)
     lives.objects.fail_at(1, "delete")
     lives.objects.fail_at(3, "delete")
-    lives.broker.commit(TopicRemoved(lives.topic.id), must_succeed)
+    lives.shard.commit(TopicRemoved(lives.topic.id), must_succeed)
     lives.settle()
     for _ in range(20):
         lives.clock.now_ms += 5000
@@ -439,11 +439,11 @@ def test_publishing_is_refused_with_the_reason_when_the_disk_is_used_up_and_goes
     lives.settle()
     lives.cycle(2)
     with pytest.raises(StorageFull, match="does not answer"):
-        lives.broker.pressure.check()
+        lives.shard.pressure.check()
     lives.objects.come_up()
     lives.clock.now_ms += 60_000
     lives.cycle(4)
-    lives.broker.pressure.check()
+    lives.shard.pressure.check()
     lives.compare()
     lives.loop.close()
 

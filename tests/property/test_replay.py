@@ -28,7 +28,7 @@ from proving import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 WORLDS: Final[dict[str, Any]] = {
     "transactions": test_atomic_crashes,
@@ -71,8 +71,8 @@ def forgetting(kind: type, forget: Callable[[Any], Any]) -> Generator[None]:
     """An applier that gets a fact with something missing, in whoever replays only."""
     check_replay = broker_lives.BrokerLives.check_replay
 
-    def apply(broker: Broker, fact: Any) -> None:
-        APPLIERS[kind](broker, forget(fact))
+    def apply(shard: Shard, fact: Any) -> None:
+        APPLIERS[kind](shard, forget(fact))
 
     def check(self: broker_lives.BrokerLives) -> None:
         with pytest.MonkeyPatch.context() as patch:

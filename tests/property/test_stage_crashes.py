@@ -159,7 +159,7 @@ class World(BrokerLives):
         return True
 
     def is_decided(self, job: str, batch: int) -> bool:
-        known = self.broker.jobs.by_name.get(job)
+        known = self.shard.jobs.by_name.get(job)
         if known is None:
             return False
         busy = self.node.staging.is_committing(job)
@@ -167,7 +167,7 @@ class World(BrokerLives):
 
     def tend(self) -> None:
         self.clock.now_ms += self.dice.choice([0, 100, stage_logs.LOG_IDLE_MS + 1])
-        self.broker.ticks.advance(10_000)
+        self.shard.ticks.advance(10_000)
 
     def power_off_at_work(self) -> None:
         self.power_off_inside(self.upload, self.commit, self.open)
@@ -175,11 +175,11 @@ class World(BrokerLives):
     # ---------------------------------------------------------------- what came
 
     def check(self) -> None:
-        jobs = self.broker.jobs
+        jobs = self.shard.jobs
         stages = [stage for job in jobs.by_name.values() for stage in job.stages.values()]
         assert jobs.stage_count == len(stages)
         assert jobs.bytes == sum(stage.bytes for stage in stages)
-        for topic in self.broker.topics_by_id.values():
+        for topic in self.shard.topics_by_id.values():
             topic.pipeline.sequencer.check()
 
     def came(self) -> Counter[bytes]:
@@ -190,20 +190,20 @@ class World(BrokerLives):
         return Counter(
             payload
             for (job, batch), attempts in self.named.items()
-            if job in self.broker.jobs.by_name and batch <= self.broker.jobs.by_name[job].committed
+            if job in self.shard.jobs.by_name and batch <= self.shard.jobs.by_name[job].committed
             for attempt in attempts
             for payload in attempt.sent
         )
 
     def check_came(self) -> None:
         for job, batch in self.done:
-            assert self.broker.jobs.by_name[job].committed >= batch, "what was answered is so"
+            assert self.shard.jobs.by_name[job].committed >= batch, "what was answered is so"
         came, expected = self.came(), self.expected()
         assert not came - Counter(dict.fromkeys(came, 1)), "nothing comes twice"
         partial = Counter(
             payload
             for (job, _), attempts in self.named.items()
-            if job in self.broker.jobs.by_name and self.broker.jobs.by_name[job].decision
+            if job in self.shard.jobs.by_name and self.shard.jobs.by_name[job].decision
             for attempt in attempts
             for payload in attempt.sent
         )
@@ -250,9 +250,9 @@ def test_a_batch_is_published_once_and_whole(seed: int, monkeypatch: pytest.Monk
         world.kill()
         for _ in range(50):
             world.clock.now_ms += PAUSE_MS
-            world.broker.ticks.advance(1000)
+            world.shard.ticks.advance(1000)
             world.settle()
-        assert not any(job.decision for job in world.broker.jobs.by_name.values())
+        assert not any(job.decision for job in world.shard.jobs.by_name.values())
         world.check_came()
         assert world.came(), "something was published"
     finally:

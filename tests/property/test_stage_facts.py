@@ -69,11 +69,11 @@ class World(BrokerLives):
 
     def tend(self, elapsed_ms: int) -> None:
         self.clock.now_ms += elapsed_ms
-        self.broker.ticks.advance(5000)
+        self.shard.ticks.advance(5000)
         self.settle()
 
     def payloads(self) -> list[bytes]:
-        return [payload for _, payload in self.messages(self.broker.topic(TOPIC))]
+        return [payload for _, payload in self.messages(self.shard.topic(TOPIC))]
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_topic_that_is_gone_refuses_the_commit(world: World) -> None:
     stage = world.stage()
     world.upload(stage, 0, b"a")
     world.upload(stage, 1, b"b", topic="/default/other")
-    world.broker.unhost(other)
+    world.shard.unhost(other)
     with pytest.raises(TopicDeleted, match="run its tasks again"):
         world.commit([(stage.number, 2)])
     assert world.payloads() == []
@@ -160,7 +160,7 @@ def test_bounds_are_kept_and_named() -> None:
         with pytest.raises(Overloaded, match="stages_bytes_max"):
             world.upload(stage, 1, bytes(2000))
         world.commit([(stage.number, 1)])
-        assert world.broker.jobs.bytes == 0
+        assert world.shard.jobs.bytes == 0
         world.upload(world.stage(batch=1), 0, bytes(2000))
     finally:
         world.loop.close()
@@ -169,17 +169,17 @@ def test_bounds_are_kept_and_named() -> None:
 def test_abandoned_stages_expire_and_their_log_goes(world: World) -> None:
     stage = world.stage()
     world.upload(stage, 0, b"a")
-    idle_ms = world.broker.config.stage_idle_max_ms
+    idle_ms = world.shard.config.stage_idle_max_ms
     world.tend(idle_ms - 1000)
     assert world.stage() is stage
     world.tend(idle_ms + 1)
     assert world.node.staging.expired == 1
-    assert world.broker.jobs.stage_count == world.broker.jobs.bytes == 0
+    assert world.shard.jobs.stage_count == world.shard.jobs.bytes == 0
     with pytest.raises(StageNotFound, match="run its task again"):
         world.commit([(stage.number, 1)])
     world.tend(LOG_IDLE_MS + 1)
-    assert not world.broker.jobs.by_name
-    assert len(world.broker.topics_by_id) == 1
+    assert not world.shard.jobs.by_name
+    assert len(world.shard.topics_by_id) == 1
 
 
 def test_a_job_without_a_log_remembers_its_last_batch(world: World) -> None:
@@ -188,7 +188,7 @@ def test_a_job_without_a_log_remembers_its_last_batch(world: World) -> None:
     world.commit([(stage.number, 1)])
     world.tend(0)
     world.tend(LOG_IDLE_MS + 1)
-    assert world.broker.jobs.log_count == 0
+    assert world.shard.jobs.log_count == 0
     world.checkpoint()
     world.kill()
     assert world.open() is None

@@ -130,25 +130,25 @@ def frames_from(role: Role) -> st.SearchStrategy[list[tuple[AnyCommand, int, lis
 
 
 def open_pair() -> tuple[Connection, Connection]:
-    client, broker = Connection(Role.CLIENT), Connection(Role.BROKER)
-    broker.receive_data(b"".join(client.send(commands.Hello(1, 2, "test"))))
-    assert broker.next_event() is not None
+    client, shard = Connection(Role.CLIENT), Connection(Role.BROKER)
+    shard.receive_data(b"".join(client.send(commands.Hello(1, 2, "test"))))
+    assert shard.next_event() is not None
     client.receive_data(
-        b"".join(broker.send(commands.Welcome(2, "b", 17_000_000, 8_000_000, 30_000)))
+        b"".join(shard.send(commands.Welcome(2, "b", 17_000_000, 8_000_000, 30_000)))
     )
     assert client.next_event() is not None
-    return client, broker
+    return client, shard
 
 
 HELLO = b"".join(Connection(Role.CLIENT).send(commands.Hello(1, 2, "test")))
 
 
 def open_broker() -> Connection:
-    broker = Connection(Role.BROKER)
-    broker.receive_data(HELLO)
-    assert broker.next_event() is not None
-    broker.send(commands.Welcome(2, "b", 17_000_000, 8_000_000, 30_000))
-    return broker
+    shard = Connection(Role.BROKER)
+    shard.receive_data(HELLO)
+    assert shard.next_event() is not None
+    shard.send(commands.Welcome(2, "b", 17_000_000, 8_000_000, 30_000))
+    return shard
 
 
 def receive(connection: Connection, data: bytes, chunks: Sequence[int]) -> list[Frame]:
@@ -176,8 +176,8 @@ def test_any_chunking_gives_the_frames_that_were_sent(
     conversation: tuple[Role, list[tuple[AnyCommand, int, list[bytes]]]], chunks: list[int]
 ) -> None:
     role, sent = conversation
-    client, broker = open_pair()
-    sender, receiver = (client, broker) if role is Role.CLIENT else (broker, client)
+    client, shard = open_pair()
+    sender, receiver = (client, shard) if role is Role.CLIENT else (shard, client)
     data = b"".join(b"".join(sender.send(*frame)) for frame in sent)
 
     received = receive(receiver, data, chunks)
@@ -193,8 +193,8 @@ def test_byte_by_byte_gives_the_same_as_all_at_once(
     sent: list[tuple[AnyCommand, int, list[bytes]]],
 ) -> None:
     small = [(c, i, [part[:300] for part in payload]) for c, i, payload in sent]
-    client, broker = open_pair()
-    data = b"".join(b"".join(broker.send(*frame)) for frame in small)
+    client, shard = open_pair()
+    data = b"".join(b"".join(shard.send(*frame)) for frame in small)
     slow = receive(client, data, [1])
     fast, _ = open_pair()
     fast.receive_data(data)
@@ -207,7 +207,7 @@ def test_byte_by_byte_gives_the_same_as_all_at_once(
 
 
 def _samples() -> list[bytes]:
-    client, broker = open_pair()
+    client, shard = open_pair()
     ranges = [(i * 3, i * 3 + 2) for i in range(20)]
     return [
         b"".join(client.send(commands.Produce(3), 9, [bytes(range(64))])),
@@ -219,7 +219,7 @@ def _samples() -> list[bytes]:
         b"".join(client.send(commands.Stage(1, 3), 7, [bytes(range(64))])),
         b"".join(client.send(commands.Schedule(3, 10**12), 8, [bytes(range(64))])),
         b"".join(client.send(commands.Administer(msgspec.Raw(b"\x81\xa4type\xa1x")), 9)),
-        b"".join(broker.send(commands.Produced(7), 6)),
+        b"".join(shard.send(commands.Produced(7), 6)),
     ]
 
 
@@ -291,10 +291,10 @@ def test_malformed_frames_raise_only_our_errors() -> None:
 
 @given(st.binary(min_size=24, max_size=400))
 def test_random_bytes_never_open_a_connection(data: bytes) -> None:
-    broker = Connection(Role.BROKER)
-    broker.receive_data(data)
+    shard = Connection(Role.BROKER)
+    shard.receive_data(data)
     try:
-        frame = broker.next_event()
+        frame = shard.next_event()
     except DanubiusError:
         frame = None
     assert frame is None

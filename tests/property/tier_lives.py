@@ -101,7 +101,7 @@ class TierLives(BrokerLives):
     def advance(self) -> None:
         """A checkpoint behind all that was journaled."""
         self.wants_checkpoint = False
-        self.broker.commit(BARRIER, _ignore)
+        self.shard.commit(BARRIER, _ignore)
         self.settle()
         self.checkpoint()
 
@@ -127,7 +127,7 @@ class TierLives(BrokerLives):
 
     def trim(self, start: int) -> None:
         """As retention does it."""
-        self.broker.commit(LogTrimmed(self.topic.id, start), _ignore)
+        self.shard.commit(LogTrimmed(self.topic.id, start), _ignore)
         self.settle()
         self.sent = {offset: sent for offset, sent in self.sent.items() if offset >= start}
 

@@ -39,7 +39,7 @@ async def _fill(files: SimFiles) -> None:
             danubius.connect(broker.url) as client,
             client.producer(TOPIC, send_timeout=0.5) as producer,
         ):
-            while broker.broker.journal_failure is None:
+            while broker.shard.journal_failure is None:
                 with contextlib.suppress(danubius.DanubiusError):
                     await producer.send(bytes(10 * KIB))
     finally:

@@ -38,7 +38,7 @@ async def test_health_is_503_while_every_checkpoint_fails_and_200_once_one_succe
         assert (await asyncio.to_thread(get_health, server.http_url))[0] == 200
         files.fail("rename", times=10**6)
         written = asyncio.get_running_loop().create_future()
-        server.broker.commit(BARRIER, written.set_result)
+        server.shard.commit(BARRIER, written.set_result)
         assert await written is None  # two checkpoints of the same position would be one
         for _ in range(FAILURES_MAX):
             await server._checkpoint()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from danubius.model.statistics import ProducerStatistics
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
     OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
@@ -121,41 +121,41 @@ def describe_target(node: Node, target: Target) -> admin_replies.TopicDescribed:
 
 
 def _describe_topic(node: Node, request: admin.DescribeTopic, on_reply: OnReply) -> None:
-    on_reply(describe_target(node, find_target(node.broker, request.topic)))
+    on_reply(describe_target(node, find_target(node.shard, request.topic)))
 
 
 def _measure_topic(node: Node, request: admin.MeasureTopic, on_reply: OnReply) -> None:
-    statistics = measure_target(node, find_target(node.broker, request.topic))
+    statistics = measure_target(node, find_target(node.shard, request.topic))
     on_reply(admin_replies.TopicMeasured(statistics))
 
 
 def _measure_namespace(node: Node, request: admin.MeasureNamespace, on_reply: OnReply) -> None:
-    find_namespace(node.broker, request.namespace)
+    find_namespace(node.shard, request.namespace)
     on_reply(admin_replies.NamespaceMeasured(measure_namespace(node, request.namespace)))
 
 
 def _list_topics(node: Node, request: admin.ListTopics, on_reply: OnReply) -> None:
-    broker = node.broker
-    names = heapq.nsmallest(request.limit + 1, _listed(broker, request.namespace, request.after))
-    lines = (_summarise(node, find_target(broker, name)) for name in names)
+    shard = node.shard
+    names = heapq.nsmallest(request.limit + 1, _listed(shard, request.namespace, request.after))
+    lines = (_summarise(node, find_target(shard, name)) for name in names)
     page, more = take_page(lines, request.limit, lambda line: line.topic)
     on_reply(admin_replies.TopicsListed(page, next=more))
 
 
-def _listed(broker: Broker, namespace: str | None, after: str) -> Iterator[TopicName]:
-    for names in (broker.topics, broker.partitioned):
+def _listed(shard: Shard, namespace: str | None, after: str) -> Iterator[TopicName]:
+    for names in (shard.topics, shard.partitioned):
         for name in names:
             if (
                 name > after
                 and (namespace is None or namespace_of(name) == namespace)
-                and not is_partition(broker, name)
-                and not _is_going(broker, name)
+                and not is_partition(shard, name)
+                and not _is_going(shard, name)
             ):
                 yield name
 
 
-def _is_going(broker: Broker, name: TopicName) -> bool:
-    topic = broker.topics.get(name)
+def _is_going(shard: Shard, name: TopicName) -> bool:
+    topic = shard.topics.get(name)
     return topic is not None and topic.is_deleting
 
 
@@ -176,19 +176,19 @@ def _summarise(node: Node, target: Target) -> admin_replies.TopicSummary:
 
 
 def _describe_broker(node: Node, _request: admin.DescribeBroker, on_reply: OnReply) -> None:
-    broker, about = node.broker, node.about
-    config = broker.config
+    shard, about = node.shard, node.about
+    config = shard.config
     on_reply(
         admin_replies.BrokerDescribed(
             about.broker_id,
             about.version,
-            broker.epoch,
+            shard.epoch,
             config.policies,
             effective(Policies(message_bytes_max=config.message_bytes_max), config.policies),
             measure_broker(node),
             url=about.url,
             started_ms=about.started_ms,
-            unexplained=broker.ledgers.unexplained[:NAMES_MAX],
+            unexplained=shard.ledgers.unexplained[:NAMES_MAX],
         )
     )
 
@@ -237,13 +237,13 @@ def describe_members(
 def _describe_subscription(
     node: Node, request: admin.DescribeSubscription, on_reply: OnReply
 ) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
     on_reply(describe_members(node, target, members))
 
 
 def _list_subscriptions(node: Node, request: admin.ListSubscriptions, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     names = (name for name in visible_subscriptions(target) if name > request.after)
     first = heapq.nsmallest(request.limit + 1, names)
     lines = (_summarise_members(node, target, find_members(target, name)) for name in first)
@@ -269,9 +269,9 @@ def _summarise_members(
 
 
 def _list_events(node: Node, request: admin.ListEvents, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
-    stories = [node.broker.stories.of(one.subscription, request.after) for one in members]
+    stories = [node.shard.stories.of(one.subscription, request.after) for one in members]
     events = merge_stories(stories, request.limit)
     on_reply(admin_replies.EventsListed(events, events[-1].number if events else request.after))
 
@@ -280,7 +280,7 @@ def _list_events(node: Node, request: admin.ListEvents, on_reply: OnReply) -> No
 
 
 def _list_producers(node: Node, request: admin.ListProducers, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     found: dict[str, Callable[[], ProducerStatistics]] = {}
     for place, topic in enumerate(target.topics):
         for name, attached in topic.attached.items():
@@ -288,14 +288,14 @@ def _list_producers(node: Node, request: admin.ListProducers, on_reply: OnReply)
         later = node.delays.log_of(topic)
         for name, attached in later.attached.items() if later is not None else ():
             found[f"{place:04}/{name}/delayed"] = partial(measure_producer, node, topic, attached)
-        for claim in node.broker.admission.waiting_for(topic):
+        for claim in node.shard.admission.waiting_for(topic):
             found[f"{place:04}/{claim.name}/waiting"] = partial(measure_waiting, topic, claim)
     page, more = _page_of(found, request, lambda measure: measure())
     on_reply(admin_replies.ProducersListed(page, next=more))
 
 
 def _list_consumers(node: Node, request: admin.ListConsumers, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     if request.subscription is None:
         members = [Member(t, s) for t in target.topics for s in t.subscriptions.values()]
     else:
@@ -325,14 +325,14 @@ def _page_of(
 
 
 def _disconnect_producer(node: Node, request: admin.DisconnectProducer, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     name, topics = request.producer, target.topics
     logs = [topic for topic in map(node.delays.log_of, topics) if topic is not None]
     attached = [topic.attached[name] for topic in topics + logs if name in topic.attached]
     waiting = [
         claim
         for topic in topics
-        for claim in node.broker.admission.waiting_for(topic)
+        for claim in node.shard.admission.waiting_for(topic)
         if claim.name == name and isinstance(claim, Place)
     ]
     if not attached and not waiting:
@@ -349,7 +349,7 @@ def _disconnect_producer(node: Node, request: admin.DisconnectProducer, on_reply
 
 
 def _disconnect_consumer(node: Node, request: admin.DisconnectConsumer, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     found = [
         (member, consumer)
         for member in find_members(target, request.subscription)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from danubius.broker.node import Node
     from danubius.errors import DanubiusError
     from danubius.model.ids import TopicName
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
     OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
@@ -36,53 +36,53 @@ COUNTED_SLICE: Final = 1_000
 
 
 def _sum_stored(
-    broker: Broker, namespaces: list[str], on_done: Callable[[dict[str, int]], None]
+    shard: Shard, namespaces: list[str], on_done: Callable[[dict[str, int]], None]
 ) -> None:
     """The bytes that namespaces store, looked at in turns of the loop."""
     stored = dict.fromkeys(namespaces, 0)
-    names = [(space, name) for space in namespaces for name in broker.spaces.names(space)]
+    names = [(space, name) for space in namespaces for name in shard.spaces.names(space)]
 
     def add(named: tuple[str, TopicName]) -> None:
-        topic = broker.topics.get(named[1])
+        topic = shard.topics.get(named[1])
         if topic is not None:
             stored[named[0]] += topic.stored_bytes
 
-    in_slices(broker.loop, names, COUNTED_SLICE, add, lambda: on_done(stored))
+    in_slices(shard.loop, names, COUNTED_SLICE, add, lambda: on_done(stored))
 
 
-def _describe_to(broker: Broker, name: str, on_reply: OnReply) -> None:
-    find_namespace(broker, name)
+def _describe_to(shard: Shard, name: str, on_reply: OnReply) -> None:
+    find_namespace(shard, name)
 
     def summed(stored: dict[str, int]) -> None:
-        if not namespace_exists(broker, name):
+        if not namespace_exists(shard, name):
             on_reply(NamespaceNotFound(f"namespace {name!r} was deleted just now"))
             return
-        known = find_namespace(broker, name)
+        known = find_namespace(shard, name)
         on_reply(
             admin_replies.NamespaceDescribed(
                 name,
                 known.policies,
-                namespace_policies(broker, name),
-                len(broker.spaces.names(name)),
+                namespace_policies(shard, name),
+                len(shard.spaces.names(name)),
                 stored[name],
                 known.created_ms,
             )
         )
 
-    _sum_stored(broker, [name], summed)
+    _sum_stored(shard, [name], summed)
 
 
 def _list(node: Node, request: admin.ListNamespaces, on_reply: OnReply) -> None:
-    broker = node.broker
-    names = sorted({*BUILT_IN, *broker.namespaces})
+    shard = node.shard
+    names = sorted({*BUILT_IN, *shard.namespaces})
 
     def lines() -> Iterator[admin_replies.NamespaceSummary]:
         for name in names[bisect.bisect_right(names, request.after) :]:
             yield admin_replies.NamespaceSummary(
                 name,
-                len(broker.spaces.names(name)),
+                len(shard.spaces.names(name)),
                 0,
-                find_namespace(broker, name).created_ms,
+                find_namespace(shard, name).created_ms,
             )
 
     page, more = take_page(lines(), request.limit, lambda line: line.namespace)
@@ -93,21 +93,21 @@ def _list(node: Node, request: admin.ListNamespaces, on_reply: OnReply) -> None:
         ]
         on_reply(admin_replies.NamespacesListed(counted, next=more))
 
-    _sum_stored(broker, [line.namespace for line in page], summed)
+    _sum_stored(shard, [line.namespace for line in page], summed)
 
 
 def _describe(node: Node, request: admin.DescribeNamespace, on_reply: OnReply) -> None:
-    _describe_to(node.broker, request.namespace, on_reply)
+    _describe_to(node.shard, request.namespace, on_reply)
 
 
 def _replying(node: Node, name: str, on_reply: OnReply) -> Callable[[DanubiusError | None], None]:
     """Answer a change with the namespace as it is then."""
 
     def done(error: DanubiusError | None) -> None:
-        if error is None and not namespace_exists(node.broker, name):
+        if error is None and not namespace_exists(node.shard, name):
             error = NamespaceNotFound(f"namespace {name!r} was deleted just now")
         if error is None:
-            _describe_to(node.broker, name, on_reply)
+            _describe_to(node.shard, name, on_reply)
         else:
             on_reply(error)
 
@@ -116,7 +116,7 @@ def _replying(node: Node, name: str, on_reply: OnReply) -> Callable[[DanubiusErr
 
 def _create(node: Node, request: admin.CreateNamespace, on_reply: OnReply) -> None:
     create_namespace(
-        node.broker,
+        node.shard,
         request.namespace,
         request.policies,
         exist_ok=request.exist_ok,
@@ -126,14 +126,14 @@ def _create(node: Node, request: admin.CreateNamespace, on_reply: OnReply) -> No
 
 def _update(node: Node, request: admin.UpdateNamespace, on_reply: OnReply) -> None:
     done = _replying(node, request.namespace, on_reply)
-    update_namespace(node.broker, request.namespace, request.policies, done)
+    update_namespace(node.shard, request.namespace, request.policies, done)
 
 
 def _delete(node: Node, request: admin.DeleteNamespace, on_reply: OnReply) -> None:
     def done(error: DanubiusError | None) -> None:
         on_reply(admin_replies.Done() if error is None else error)
 
-    delete_namespace(node.broker, request.namespace, force=request.force, on_done=done)
+    delete_namespace(node.shard, request.namespace, force=request.force, on_done=done)
 
 
 ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {

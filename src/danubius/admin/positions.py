@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def _seek(node: Node, request: admin.SeekSubscription, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
     _check_stored(target)
     if target.partitioned is not None and isinstance(request.to, AtOffset):
@@ -141,25 +141,25 @@ class _Move:
 
     def finish(self) -> None:
         topic, subscription = self.member
-        self._node.broker.stories.tell(
+        self._node.shard.stories.tell(
             topic, subscription, EventKind.SOUGHT, detail=f"to offset {self.offset}"
         )
-        self._node.broker.let_in(subscription)
+        self._node.shard.let_in(subscription)
 
     def fail(self) -> None:
         """The old position stays, with what was acknowledged there and not written yet."""
         topic, subscription = self.member
         subscription.unjournaled.add_all(list(self._acks))
         subscription.uncounted = self._counts
-        self._node.broker.acks.confirm(topic, subscription, _ignore)
-        self._node.broker.let_in(subscription)
+        self._node.shard.acks.confirm(topic, subscription, _ignore)
+        self._node.shard.let_in(subscription)
 
 
 # ---------------------------------------------------------------- skip, clear, peek
 
 
 def _skip(node: Node, request: admin.SkipMessages, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
     left = request.count
     plans: list[tuple[Member, list[Range]]] = []
@@ -171,14 +171,14 @@ def _skip(node: Node, request: admin.SkipMessages, on_reply: OnReply) -> None:
 
 
 def _clear(node: Node, request: admin.ClearBacklog, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
     plans = [(member, _first_unacked(member, None)) for member in members]
     _acknowledge(node, target, plans, EventKind.CLEARED, on_reply)
 
 
 def _peek(node: Node, request: admin.PeekMessages, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     left = request.limit
     lines: list[TopicRanges] = []
     for member in find_members(target, request.subscription):
@@ -229,7 +229,7 @@ def _acknowledge(
             if member.subscription.pump is None:
                 member.subscription.acked += _count(ranges)
             detail = f"up to offset {ranges[-1][1] - 1}"
-            node.broker.stories.tell(*member, kind, detail=detail, messages=_count(ranges))
+            node.shard.stories.tell(*member, kind, detail=detail, messages=_count(ranges))
         on_reply(admin_replies.MessagesCounted(messages))
 
     # One range each: what lies between those that were asked for is acknowledged already.
@@ -248,8 +248,8 @@ def _count(ranges: Sequence[Range]) -> int:
 
 
 def _create(node: Node, request: admin.CreateSubscription, on_reply: OnReply) -> None:
-    broker = node.broker
-    target = find_target(broker, request.topic)
+    shard = node.shard
+    target = find_target(shard, request.topic)
     _check_stored(target)
     name = request.subscription
     missing = [topic for topic in target.topics if name not in topic.subscriptions]
@@ -278,21 +278,21 @@ def _create_missing(
     request: admin.CreateSubscription,
     on_reply: OnReply,
 ) -> None:
-    broker, name = node.broker, request.subscription
+    shard, name = node.shard, request.subscription
 
     def resolved(offsets: list[int] | DanubiusError) -> None:
         if isinstance(offsets, DanubiusError):
             on_reply(offsets)
             return
         for topic in missing:
-            full = topic.refuse_subscription(broker.config.topic_subscriptions_max)
+            full = topic.refuse_subscription(shard.config.topic_subscriptions_max)
             if full is not None:
                 on_reply(full)
                 return
-        now_ms = broker.clock.wall_us() // 1000
+        now_ms = shard.clock.wall_us() // 1000
         facts = [
             SubscriptionCreated(
-                topic.id, broker.draw_id(), name, request.type, offset, request.failure, now_ms
+                topic.id, shard.draw_id(), name, request.type, offset, request.failure, now_ms
             )
             for topic, offset in zip(missing, offsets, strict=True)
         ]
@@ -309,14 +309,14 @@ def _create_missing(
             return
         for member in members:
             if member.topic in missing:
-                broker.stories.tell(*member, EventKind.CREATED, detail="without a consumer")
+                shard.stories.tell(*member, EventKind.CREATED, detail="without a consumer")
         on_reply(describe_members(node, target, members))
 
     _resolve(missing, request.start, resolved)
 
 
 def _delete(node: Node, request: admin.DeleteSubscription, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
     _check_there(members)
     names = sorted({c.name for _, s in members for c in s.consumers.values()})
@@ -340,7 +340,7 @@ def _delete(node: Node, request: admin.DeleteSubscription, on_reply: OnReply) ->
                     del topic.subscriptions[subscription.name]
                 subscription.end(gone)
         for member in members:
-            node.broker.let_in(member.subscription)
+            node.shard.let_in(member.subscription)
         on_reply(result if isinstance(result, DanubiusError) else admin_replies.Done())
 
     if all(topic.is_reliable for topic in target.topics):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 INTERVAL_MS: Final = 1000
 FADE_S: Final = 4.0
@@ -61,15 +61,15 @@ class RateMeter:
 class Rates:
     """The rates of everything that is at work."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
         self._meters: dict[object, RateMeter] = {}
         self._round: Iterator[Topic] | None = None
         self._allowed = 0
         self._next: dict[object, RateMeter] = {}
 
     def start(self) -> None:
-        self._broker.ticks.add(INTERVAL_MS, self.begin_round)
+        self._shard.ticks.add(INTERVAL_MS, self.begin_round)
 
     def of(self, subject: object, count: int) -> tuple[float, ...]:
         """The rates of a topic, subscription, consumer or producer, as many as it has; zeros if it is still."""
@@ -84,13 +84,13 @@ class Rates:
         self._allowed = TOPICS_A_SECOND
         if is_waiting:
             self._go_on()
-        broker = self._broker
+        shard = self._shard
         is_begun = self._round is None
         if is_begun:
-            self._round = iter(list(broker.topics_by_id.values()))
+            self._round = iter(list(shard.topics_by_id.values()))
             self._next = {}
-        totals = (broker.messages_in, broker.bytes_in, broker.messages_out, broker.bytes_out)
-        self._look(broker, totals, is_busy=True)
+        totals = (shard.messages_in, shard.bytes_in, shard.messages_out, shard.bytes_out)
+        self._look(shard, totals, is_busy=True)
         if is_begun:
             self._go_on()
 
@@ -106,7 +106,7 @@ class Rates:
             if topic.attached or topic.subscriptions or topic in self._meters:
                 self._look_at_topic(topic)
         if self._allowed:
-            self._broker.loop.call_soon(self._go_on)
+            self._shard.loop.call_soon(self._go_on)
 
     def _look_at_topic(self, topic: Topic) -> None:
         delivered = delivered_bytes = 0
@@ -115,7 +115,7 @@ class Rates:
             delivered_bytes += subscription.delivered_bytes
             consumers = subscription.consumers
             if consumers:
-                subscription.seen_ns = self._broker.clock.monotonic_ns()
+                subscription.seen_ns = self._shard.clock.monotonic_ns()
             if not consumers and subscription not in self._meters:
                 continue
             totals = (subscription.delivered, subscription.redelivered, subscription.acked)
@@ -132,7 +132,7 @@ class Rates:
                 self._look(producer, totals, is_busy=True)
 
     def _look(self, subject: object, totals: tuple[int, ...], *, is_busy: bool) -> None:
-        now_ns = self._broker.clock.monotonic_ns()
+        now_ns = self._shard.clock.monotonic_ns()
         meter = self._meters.get(subject)
         if meter is None:
             meter = RateMeter(totals, now_ns)

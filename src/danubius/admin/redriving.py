@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from danubius.shard.features.dead_letters.letters import Letter
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
     OnReply = Callable[[AdminReply | DanubiusError], None]
     OnLetters = Callable[[Topic, list[Letter]], None]
@@ -73,7 +73,7 @@ PAYLOAD_START_BYTES: Final = 256
 class _Graves:
     """The dead letters of one subscription of a topic, partitions taken together, the oldest first."""
 
-    def __init__(self, broker: Broker, target: Target, subscription: str) -> None:
+    def __init__(self, shard: Shard, target: Target, subscription: str) -> None:
         self._names = {topic.name for topic in target.topics}
         self._subscription = subscription
         self.members = [
@@ -81,7 +81,7 @@ class _Graves:
             for topic in target.topics
             if subscription in topic.subscriptions
         ]
-        self.topics = _graves_of(broker, target, subscription)
+        self.topics = _graves_of(shard, target, subscription)
 
     def is_mine(self, letter: Letter) -> bool:
         origin = letter.attributes
@@ -131,21 +131,21 @@ class _Graves:
         grave.log.read(first, READ_BYTES, read)
 
 
-def _graves_of(broker: Broker, target: Target, subscription: str) -> list[Topic]:
+def _graves_of(shard: Shard, target: Target, subscription: str) -> list[Topic]:
     """Where they can be: as the policy says now, and where they go without a policy that says otherwise."""
     names: dict[TopicName, None] = {}
     for topic in target.topics:
         known = topic.subscriptions.get(subscription)
         policy = policy_of(topic, known) if known is not None else topic.policies.failure
         for named in (policy.dead_letter_topic, ""):
-            names[dead_letter_name(broker, topic, subscription, named)] = None
-    graves = [topic for topic in map(broker.topics.get, names) if topic is not None]
+            names[dead_letter_name(shard, topic, subscription, named)] = None
+    graves = [topic for topic in map(shard.topics.get, names) if topic is not None]
     return [grave for grave in graves if REDRIVE in grave.subscriptions]
 
 
 def _find(node: Node, topic: str, subscription: str) -> _Graves:
-    target = find_target(node.broker, topic)
-    graves = _Graves(node.broker, target, subscription)
+    target = find_target(node.shard, topic)
+    graves = _Graves(node.shard, target, subscription)
     if not graves.topics:
         find_members(target, subscription)  # says so if there is no such subscription
     return graves
@@ -175,7 +175,7 @@ def _list(node: Node, request: admin.ListDeadLetters, on_reply: OnReply) -> None
         def found(letters: list[Letter], following: int) -> None:
             lines.extend(_line(grave.name, letter) for letter in letters)
             again = functools.partial(look, place, following) if letters else None
-            node.broker.loop.call_soon(again or functools.partial(look, place + 1, 0))
+            node.shard.loop.call_soon(again or functools.partial(look, place + 1, 0))
 
         try:
             graves.scan(grave, first, request.limit + 1, found, on_reply)
@@ -265,19 +265,19 @@ class _Sweep:
             self._done += len(letters)
             if self._left is not None:
                 self._left -= len(letters)
-            self._node.broker.loop.call_soon(self._go, place, following)
+            self._node.shard.loop.call_soon(self._go, place, following)
 
         self._node.atomic.commit(appends, [fact], done)
 
     def _revived(self, letters: list[Letter]) -> list[Append]:
-        broker = self._node.broker
-        now_us = broker.clock.wall_us()
+        shard = self._node.shard
+        now_us = shard.clock.wall_us()
         homes: dict[str, list[Letter]] = {}
         for letter in letters:
             homes.setdefault(letter.attributes[ORIGINAL_TOPIC], []).append(letter)
         appends: list[Append] = []
         for name, ones in homes.items():
-            topic = broker.topic_or_none(name)
+            topic = shard.topic_or_none(name)
             if topic is None:
                 raise TopicNotFound(
                     f"topic {name}, where dead letters came from, is gone; create it again, or purge them"
@@ -292,7 +292,7 @@ class _Sweep:
             # Letters of all partitions lie in one topic; the first tells it for all.
             kind = EventKind.REDRIVEN if self._revives else EventKind.PURGED
             detail = reply.message if isinstance(reply, DanubiusError) else ""
-            stories = self._node.broker.stories
+            stories = self._node.shard.stories
             stories.tell(*self._graves.members[0], kind, detail=detail, messages=self._done)
         self._on_reply(reply)
 
@@ -311,7 +311,7 @@ def _purge(node: Node, request: admin.PurgeDeadLetters, on_reply: OnReply) -> No
 
 
 def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
     if request.failure is not None:
         check_failure(request.failure, target.name, request.subscription)
@@ -323,7 +323,7 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
         detail = "its own failure policy" if request.failure is not None else "the topic's again"
         left = [member for member in members if member.topic.hosts(member.subscription)]
         for member in left:
-            node.broker.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
+            node.shard.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
             node.dead_letters.look(*member)
         if left:
             on_reply(describe_members(node, target, request.subscription))
@@ -339,18 +339,18 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
 
 
 def _unblock(node: Node, request: admin.UnblockSubscription, on_reply: OnReply) -> None:
-    members = find_members(find_target(node.broker, request.topic), request.subscription)
+    members = find_members(find_target(node.shard, request.topic), request.subscription)
     released = 0
     for member in members:
-        count = _release(node.broker, *member)
+        count = _release(node.shard, *member)
         released += count
         if count:
             detail = "they are delivered again"
-            node.broker.stories.tell(*member, EventKind.UNBLOCKED, detail=detail, messages=count)
+            node.shard.stories.tell(*member, EventKind.UNBLOCKED, detail=detail, messages=count)
     on_reply(MessagesCounted(released))
 
 
-def _release(broker: Broker, topic: Topic, subscription: Subscription) -> int:
+def _release(shard: Shard, topic: Topic, subscription: Subscription) -> int:
     pump = subscription.pump
     if pump is not None:
         if subscription.is_burying:
@@ -365,7 +365,7 @@ def _release(broker: Broker, topic: Topic, subscription: Subscription) -> int:
         (one.first, one.end) for one in subscription.attempts or () if rule.is_exhausted(one.value)
     ]
     if ranges:
-        broker.acks.count(topic, subscription, [Segment(*one, 0) for one in ranges])
+        shard.acks.count(topic, subscription, [Segment(*one, 0) for one in ranges])
     return sum(end - first for first, end in ranges)
 
 

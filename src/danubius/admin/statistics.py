@@ -113,7 +113,7 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
     if backlog and isinstance(log, ManagedLedger):
         # Gaps among what is acknowledged are spread as evenly as its bytes are taken to be.
         size = log.bytes_from(first) * backlog // max(1, log.end_offset - first)
-        now_us = node.broker.clock.wall_us()
+        now_us = node.shard.clock.wall_us()
         age_s = max(0.0, (now_us - log.time_near(first)) / 1e6)
         held = held_back_bytes(topic, subscription, now_us // 1000)
     return SubscriptionStatistics(
@@ -128,7 +128,7 @@ def measure_subscription(node: Node, member: Member) -> SubscriptionStatistics:
         backlog_bytes=size,
         backlog_age_s=age_s,
         held_back_bytes=held,
-        idle_s=idle_ms(subscription, node.broker.clock.monotonic_ns()) / 1000,
+        idle_s=idle_ms(subscription, node.shard.clock.monotonic_ns()) / 1000,
         unacked_messages=core.unacked if core is not None else 0,
         waiting_messages=core.waiting if core is not None else 0,
         unmatched_messages=core.unmatched if core is not None else 0,
@@ -254,15 +254,15 @@ def measure_producer(node: Node, topic: Topic, attached: AttachedProducer) -> Pr
 
 def measure_namespace(node: Node, namespace: str) -> NamespaceStatistics:
     """All topics of a namespace; what they wait with is summed up, not measured one by one."""
-    broker = node.broker
-    topics = [topic for name, topic in broker.topics.items() if namespace_of(name) == namespace]
+    shard = node.shard
+    topics = [topic for name, topic in shard.topics.items() if namespace_of(name) == namespace]
     members = [Member(topic, one) for topic in topics for one in topic.subscriptions.values()]
     rates = [sum(some) for some in zip(*(node.rates.of(topic, 4) for topic in topics), strict=True)]
     messages_in, bytes_in, messages_out, bytes_out = rates or [0.0] * 4
     return NamespaceStatistics(
         namespace,
         topics=len(topics),
-        partitioned_topics=sum(namespace_of(name) == namespace for name in broker.partitioned),
+        partitioned_topics=sum(namespace_of(name) == namespace for name in shard.partitioned),
         producers=sum(len(topic.attached) for topic in topics),
         subscriptions=len(members),
         consumers=sum(len(one.subscription.consumers) for one in members),
@@ -281,33 +281,31 @@ def measure_namespace(node: Node, namespace: str) -> NamespaceStatistics:
 
 def measure_broker(node: Node) -> BrokerStatistics:
     """Everything together."""
-    broker = node.broker
-    topics = broker.topics_by_id.values()
-    now_ms = broker.clock.wall_us() // 1000
-    messages_in, bytes_in, messages_out, bytes_out = node.rates.of(broker, 4)
+    shard = node.shard
+    topics = shard.topics_by_id.values()
+    now_ms = shard.clock.wall_us() // 1000
+    messages_in, bytes_in, messages_out, bytes_out = node.rates.of(shard, 4)
     return BrokerStatistics(
         uptime_s=max(0, now_ms - node.about.started_ms) / 1000,
         connections=node.about.connections(),
-        namespaces=len(
-            {"default", "system", *broker.namespaces, *map(namespace_of, broker.topics)}
-        ),
-        topics=len(broker.topics),
-        partitioned_topics=len(broker.partitioned),
+        namespaces=len({"default", "system", *shard.namespaces, *map(namespace_of, shard.topics)}),
+        topics=len(shard.topics),
+        partitioned_topics=len(shard.partitioned),
         producers=sum(len(topic.attached) for topic in topics),
         subscriptions=sum(len(topic.subscriptions) for topic in topics),
         consumers=sum(len(s.consumers) for topic in topics for s in topic.subscriptions.values()),
         transactions=len(node.transactions),
         transaction_bytes=node.transactions.bytes,
         delayed_messages=node.delays.messages,
-        journal_bytes=broker.journal.size_bytes,
+        journal_bytes=shard.journal.size_bytes,
         stored_bytes=sum(topic.stored_bytes for topic in topics),
-        publish_queue_bytes=broker.journal.queued_bytes,
-        published_messages=broker.messages_in,
-        published_bytes=broker.bytes_in,
+        publish_queue_bytes=shard.journal.queued_bytes,
+        published_messages=shard.messages_in,
+        published_bytes=shard.bytes_in,
         publish_rate=messages_in,
         publish_bytes_rate=bytes_in,
-        delivered_messages=broker.messages_out,
-        delivered_bytes=broker.bytes_out,
+        delivered_messages=shard.messages_out,
+        delivered_bytes=shard.bytes_out,
         delivery_rate=messages_out,
         delivery_bytes_rate=bytes_out,
     )

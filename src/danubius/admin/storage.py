@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _list_ledgers(node: Node, request: admin.ListLedgers, on_reply: OnReply) -> None:
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     after = _parse_after(request.after)
     lines = _lines(target.topics, *after)
     page, more = take_page(lines, request.limit, lambda line: f"{line.topic}#{line.ledger_id}")
@@ -84,7 +84,7 @@ def _summarise(topic: str, meta: LedgerMeta) -> admin_replies.LedgerSummary:
 
 def _offload_topic(node: Node, request: admin.OffloadTopic, on_reply: OnReply) -> None:
     offloading = _offloading(node)
-    target = find_target(node.broker, request.topic)
+    target = find_target(node.shard, request.topic)
     until: dict[str, int] = {}
     problem = ""
     ledgers = stored = size = stored_bytes = 0
@@ -114,7 +114,7 @@ def _offloading(node: Node) -> Offloading:
 
 
 def _check_ledger(node: Node, request: admin.CheckLedger, on_reply: OnReply) -> None:
-    topic = node.broker.topic(request.topic)
+    topic = node.shard.topic(request.topic)
     found = [meta for meta in _ledgers(topic) if meta.ledger_id == request.ledger_id]
     if not found:
         raise InvalidArgument(
@@ -122,7 +122,7 @@ def _check_ledger(node: Node, request: admin.CheckLedger, on_reply: OnReply) -> 
         )
     meta = found[0]
     ref = LedgerRef(topic.id, meta.ledger_id)
-    ledgers, offloading = node.broker.ledgers, node.offloading
+    ledgers, offloading = node.shard.ledgers, node.offloading
     places: list[PlaceChecked] = []
 
     def finish() -> None:

@@ -11,7 +11,7 @@ from danubius.model.partitions import base_of, partition_names
 if TYPE_CHECKING:
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import PartitionedState
 
 
@@ -34,15 +34,15 @@ class Member(NamedTuple):
     subscription: Subscription
 
 
-def find_target(broker: Broker, text: str) -> Target:
+def find_target(shard: Shard, text: str) -> Target:
     """TopicNotFound if there is neither."""
     name = parse_topic_name(text)
-    partitioned = broker.partitioned.get(name)
+    partitioned = shard.partitioned.get(name)
     if partitioned is None:
-        return Target(name, [broker.topic(name)], None)
+        return Target(name, [shard.topic(name)], None)
     names = partition_names(name, partitioned.partitions)
     # One that is just being made or deleted is not there to be asked.
-    return Target(name, [broker.topics[n] for n in names if n in broker.topics], partitioned)
+    return Target(name, [shard.topics[n] for n in names if n in shard.topics], partitioned)
 
 
 def find_members(target: Target, subscription: str) -> list[Member]:
@@ -65,11 +65,11 @@ def visible_subscriptions(target: Target) -> set[str]:
     return {name for topic in target.topics for name in topic.subscriptions if "~" not in name}
 
 
-def is_partition(broker: Broker, name: TopicName) -> bool:
+def is_partition(shard: Shard, name: TopicName) -> bool:
     """Whether a topic belongs to a partitioned one, and is listed with it."""
     found = base_of(name)
     if found is None:
         return False
     base, index = found
-    partitioned = broker.partitioned.get(base)
+    partitioned = shard.partitioned.get(base)
     return partitioned is not None and index < partitioned.partitions

@@ -29,7 +29,7 @@ def _describing(node: Node, text: str, on_reply: OnReply) -> OnDone:
 
     def describe() -> admin_replies.AdminReply | DanubiusError:
         try:
-            return describe_target(node, find_target(node.broker, text))
+            return describe_target(node, find_target(node.shard, text))
         except DanubiusError as gone:
             return gone
 
@@ -41,26 +41,26 @@ def _create(node: Node, request: admin.CreateTopic, on_reply: OnReply) -> None:
     done = _describing(node, text, on_reply)
     if request.partitions:
         create_partitioned(
-            node.broker, text, spec, request.partitions, exist_ok=exist_ok, on_done=done
+            node.shard, text, spec, request.partitions, exist_ok=exist_ok, on_done=done
         )
         return
 
     def created(result: Topic | DanubiusError) -> None:
         done(result if isinstance(result, DanubiusError) else None)
 
-    create_topic(node.broker, text, spec, exist_ok=exist_ok, on_done=created)
+    create_topic(node.shard, text, spec, exist_ok=exist_ok, on_done=created)
 
 
 def _update(node: Node, request: admin.UpdateTopic, on_reply: OnReply) -> None:
     done = _describing(node, request.topic, on_reply)
-    update_topic(node.broker, request.topic, request.policies, request.partitions, done)
+    update_topic(node.shard, request.topic, request.policies, request.partitions, done)
 
 
 def _delete(node: Node, request: admin.DeleteTopic, on_reply: OnReply) -> None:
     def done(error: DanubiusError | None) -> None:
         on_reply(admin_replies.Done() if error is None else error)
 
-    delete_topic(node.broker, request.topic, done)
+    delete_topic(node.shard, request.topic, done)
 
 
 ADMIN: Final[dict[type, Callable[[Node, Any, OnReply], None]]] = {

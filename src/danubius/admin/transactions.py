@@ -28,14 +28,14 @@ def _list(node: Node, request: admin.ListTransactions, on_reply: OnReply) -> Non
 
 
 def _summarise(node: Node, one: OpenTransaction) -> admin_replies.TransactionSummary:
-    core, owner, loop = one.core, one.owner, node.broker.loop
+    core, owner, loop = one.core, one.owner, node.shard.loop
     left_ms = max(0, round((one.timer.when() - loop.time()) * 1000))
     return admin_replies.TransactionSummary(
         core.id,
         core.state.name.lower(),
         owner.address,
         one.begun_ms,
-        node.broker.clock.wall_us() // 1000 + left_ms,
+        node.shard.clock.wall_us() // 1000 + left_ms,
         sum(append.header.count for append in core.staged),
         core.bytes,
         sum(ranges.count for ranges in core.acks.values()),

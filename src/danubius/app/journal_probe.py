@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from danubius.errors import DanubiusError
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 INTERVAL_S: Final = 1.0
 
@@ -22,13 +22,13 @@ INTERVAL_S: Final = 1.0
 class JournalProbe:
     """Ticks on the loop; costs nothing while the journal works."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
         self._timer: asyncio.TimerHandle | None = None
         self._is_under_way = False
 
     def start(self) -> None:
-        self._timer = self._broker.loop.call_later(INTERVAL_S, self._tick)
+        self._timer = self._shard.loop.call_later(INTERVAL_S, self._tick)
 
     def stop(self) -> None:
         """Before the journal is closed."""
@@ -37,10 +37,10 @@ class JournalProbe:
 
     def look(self) -> None:
         """Append, if the journal's last word was a failure; the broker hears how it went as with any append."""
-        if self._broker.journal_failure is None or self._is_under_way:
+        if self._shard.journal_failure is None or self._is_under_way:
             return
         self._is_under_way = True
-        self._broker.commit(BARRIER, self._answered)
+        self._shard.commit(BARRIER, self._answered)
 
     def _tick(self) -> None:
         self.look()

@@ -94,9 +94,9 @@ async def _serve(standalone: Standalone) -> int:
     reload = standalone.reload
     if reload is not None and reload.has_file:
         loop.add_signal_handler(signal.SIGHUP, reload.reload)
-    collector = Collector(lambda: len(standalone.broker.topics_by_id))
+    collector = Collector(lambda: len(standalone.shard.topics_by_id))
     collector.start()
-    standalone.broker.ticks.add(INTERVAL_MS, collector.tick)
+    standalone.shard.ticks.add(INTERVAL_MS, collector.tick)
     sys.stdout.write(
         f"danubius ready: {standalone.url}  {standalone.http_url}  data {standalone.place}\n"
     )

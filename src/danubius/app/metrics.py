@@ -116,7 +116,7 @@ class Metrics:
             )
         yield from self._totals.steps(text, node)
         topics = choose_topics(node)
-        text.add(of.TOPICS_WITHOUT_SERIES, len(node.broker.topics) - len(topics))
+        text.add(of.TOPICS_WITHOUT_SERIES, len(node.shard.topics) - len(topics))
         for some in slices(topics, STEP):
             yield
             tell_topics(text, node, [topic for topic in some if is_hosted(node, topic)])
@@ -127,13 +127,13 @@ class Metrics:
     def _tell_process(self, text: Text) -> None:
         about = self._node.about
         text.add_each(of.INFO, [(labels(of.INFO, about.broker_id, about.version), 1)])
-        now_ms = self._node.broker.clock.wall_us() // 1000
+        now_ms = self._node.shard.clock.wall_us() // 1000
         text.add(of.UPTIME, max(0, now_ms - about.started_ms) / 1000)
         text.add(of.CONNECTIONS, len(self._edge.connections))
         text.add(of.REFUSED_CONNECTIONS, self._edge.refusals)
         text.add_histogram(of.LOOP_LAG, self._lag.histogram)
-        text.add(of.CLOCK_AHEAD, self._node.broker.ages.jump_s)
-        text.add(of.CLOCK_JUMPS, self._node.broker.ages.jumps)
+        text.add(of.CLOCK_AHEAD, self._node.shard.ages.jump_s)
+        text.add(of.CLOCK_JUMPS, self._node.shard.ages.jumps)
         self._tell_grpc(text)
         counts = self._requests.counts.items()
         text.add_each(
@@ -150,20 +150,20 @@ class Metrics:
         text.add(of.GRPC_CALLS, edge.calls if edge is not None else 0)
 
     def _tell_traffic(self, text: Text) -> None:
-        broker, transactions = self._node.broker, self._node.transactions
-        text.add(of.PUBLISHED, broker.messages_in)
-        text.add(of.PUBLISHED_BYTES, broker.bytes_in)
-        text.add(of.DELIVERED, broker.messages_out)
-        text.add(of.DELIVERED_BYTES, broker.bytes_out)
-        text.add(of.DROPPED, broker.messages_dropped)
-        text.add(of.TOPICS, len(broker.topics))
+        shard, transactions = self._node.shard, self._node.transactions
+        text.add(of.PUBLISHED, shard.messages_in)
+        text.add(of.PUBLISHED_BYTES, shard.bytes_in)
+        text.add(of.DELIVERED, shard.messages_out)
+        text.add(of.DELIVERED_BYTES, shard.bytes_out)
+        text.add(of.DROPPED, shard.messages_dropped)
+        text.add(of.TOPICS, len(shard.topics))
         text.add(of.TRANSACTIONS, len(transactions))
         text.add(of.TRANSACTION_BYTES, transactions.bytes)
         text.add(of.COMMITTED, transactions.committed)
         text.add(of.ABORTED, transactions.aborted)
         staging = self._node.staging
-        text.add(of.STAGES, broker.jobs.stage_count)
-        text.add(of.STAGED_BYTES, broker.jobs.bytes)
+        text.add(of.STAGES, shard.jobs.stage_count)
+        text.add(of.STAGED_BYTES, shard.jobs.bytes)
         text.add(of.COMMITTED_BATCHES, staging.committed)
         text.add(of.EXPIRED_STAGES, staging.expired)
 
@@ -221,7 +221,7 @@ class Totals:
     def steps(self, text: Text, node: Node) -> Iterator[None]:
         """Add them up, some topics in each step, then tell them."""
         sums: Counter[Metric] = Counter()
-        for topics in slices(list(node.broker.topics_by_id.values()), STEP_OF_TOTALS):
+        for topics in slices(list(node.shard.topics_by_id.values()), STEP_OF_TOTALS):
             _count(sums, topics)
             yield
         for metric in _COUNTED:
@@ -262,8 +262,8 @@ def _count(sums: Counter[Metric], topics: Sequence[Topic]) -> None:
 
 
 def tell_storage(text: Text, node: Node, checkpointer: Checkpointer) -> None:
-    broker = node.broker
-    journal, ledgers, counters = broker.journal, broker.ledgers, broker.journal.counters
+    shard = node.shard
+    journal, ledgers, counters = shard.journal, shard.ledgers, shard.journal.counters
     text.add(of.JOURNAL_QUEUED, journal.queued_bytes)
     text.add(of.JOURNAL_SIZE, journal.size_bytes)
     text.add(of.JOURNAL_RECORDS, counters.records)
@@ -276,7 +276,7 @@ def tell_storage(text: Text, node: Node, checkpointer: Checkpointer) -> None:
     text.add(of.JOURNAL_OBJECTS, own.objects_live if own else 0)
     text.add(of.JOURNAL_PUTS, own.puts_under_way if own else 0)
     text.add(of.JOURNAL_RESUMED, own.fenced_again if own else 0)
-    parts = (("journal", broker.journal_failure), ("ledgers", ledgers.failure))
+    parts = (("journal", shard.journal_failure), ("ledgers", ledgers.failure))
     text.add_each(
         of.STORAGE_FAILING,
         [(labels(of.STORAGE_FAILING, part), int(error is not None)) for part, error in parts],
@@ -296,7 +296,7 @@ def slices(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
 
 def is_hosted(node: Node, topic: Topic) -> bool:
     """It may be gone since the step before."""
-    return node.broker.topics_by_id.get(topic.id) is topic
+    return node.shard.topics_by_id.get(topic.id) is topic
 
 
 def visible_members(topics: Iterable[Topic]) -> list[Member]:
@@ -316,7 +316,7 @@ def dead_letters(topics: Iterable[Topic]) -> list[Member]:
 
 def choose_topics(node: Node) -> list[Topic]:
     """Those that get series: all, or the busiest; of still ones those that hold the most."""
-    topics = list(node.broker.topics.values())
+    topics = list(node.shard.topics.values())
     if len(topics) <= of.TOPICS_MAX:
         return topics
     rates = node.rates

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from danubius.app.settings import Loaded, Settings, Sources
     from danubius.model.admin_replies import SettingValue
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 TOPICS_PER_TURN: Final = 500
 """Topics that get their new policies in one turn of the loop: it must not stand still for the others."""
@@ -44,8 +44,8 @@ class Configured(NamedTuple):
 class Reload:
     """Knows what holds now, and brings the broker from there to what the sources and requests say."""
 
-    def __init__(self, broker: Broker, configured: Configured) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, configured: Configured) -> None:
+        self._shard = shard
         self._sources = configured.sources
         self._loaded = configured.loaded
         self._configured = _given(configured.loaded)
@@ -128,26 +128,26 @@ class Reload:
     def _apply(self, settings: Settings, live: list[str]) -> None:
         if any(path.startswith("logs.") for path in live):
             set_up_logging(settings.logs.level, settings.logs.format)
-        broker = self._broker
+        shard = self._shard
         names = [path.removeprefix("broker.") for path in live if path.startswith("broker.")]
-        broker.config = msgspec.structs.replace(
-            broker.config,
+        shard.config = msgspec.structs.replace(
+            shard.config,
             policies=settings.broker.policies,
             **{name: getattr(settings.broker, name) for name in names},
         )
         if any(path.startswith("policies.") for path in live) or "message_bytes_max" in names:
             self._run += 1
-            self._apply_policies(iter(list(broker.topics_by_id.values())), self._run)
+            self._apply_policies(iter(list(shard.topics_by_id.values())), self._run)
 
     def _apply_policies(self, topics: Iterator[Topic], run: int) -> None:
         if run != self._run:  # a later reload goes over all of them
             return
         some = list(islice(topics, TOPICS_PER_TURN))
         for topic in some:
-            if self._broker.topics_by_id.get(topic.id) is topic:
-                self._broker.apply_policies(topic)
+            if self._shard.topics_by_id.get(topic.id) is topic:
+                self._shard.apply_policies(topic)
         if some:
-            self._broker.loop.call_soon(self._apply_policies, topics, run)
+            self._shard.loop.call_soon(self._apply_policies, topics, run)
 
 
 def _given(loaded: Loaded) -> dict[str, Given]:

@@ -39,7 +39,7 @@ from danubius.runtime.listening import EXPOSED, is_exposed
 from danubius.runtime.privacy import is_open_to_others
 from danubius.shard.recovery.replay import Recovery
 from danubius.shard.recovery.survey import survey_state
-from danubius.shard.shard import Broker
+from danubius.shard.shard import Shard
 from danubius.shard.state.checkpoint import Checkpointer
 from danubius.shard.state.facts import BARRIER
 from danubius.tier.object_journal import ObjectJournal
@@ -124,7 +124,7 @@ class Standalone:
         """Called when another broker has taken the store of this one, which has to end."""
         self.reload: Reload | None = None
         """How settings change while it runs; None: whoever built this keeps them."""
-        self.broker: Broker
+        self.shard: Shard
         self.edge: BinaryEdge
         self.port = 0
         self.http_port = 0
@@ -176,7 +176,7 @@ class Standalone:
         store, cold = (parts.store, None) if tier is None else (tier.store, tier.store)
         self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock, cold=cold)
         self._running.callback(self._ledgers.close)
-        self.broker = Broker(
+        self.shard = Shard(
             self._broker_config,
             self._clock,
             loop,
@@ -185,24 +185,24 @@ class Standalone:
             self._home.epoch,
             APPLIERS,
         )
-        self.broker.broker_id = self._home.broker_id
-        self._node = Node(self.broker, tier)
+        self.shard.broker_id = self._home.broker_id
+        self._node = Node(self.shard, tier)
         self._node.about.broker_id = self._home.broker_id
         if self._configured is not None:
-            self._node.about.settings = self.reload = Reload(self.broker, self._configured)
-        self._ledgers.on_relieved = self.broker.pressure.relieve
-        position = await Recovery(self.broker, snapshots, parts.survey).run()
+            self._node.about.settings = self.reload = Reload(self.shard, self._configured)
+        self._ledgers.on_relieved = self.shard.pressure.relieve
+        position = await Recovery(self.shard, snapshots, parts.survey).run()
         self._journal.start(
-            post, self.broker.on_committed, self.broker.on_failed, defer=loop.call_soon
+            post, self.shard.on_committed, self.shard.on_failed, defer=loop.call_soon
         )
         self._running.callback(self._journal.close)
         self._node.start()
         if isinstance(self._journal, ObjectJournal):
             self._watch(self._journal)
-        self._checkpointer = Checkpointer(self.broker, snapshots)
+        self._checkpointer = Checkpointer(self.shard, snapshots)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
-        probe = JournalProbe(self.broker)
+        probe = JournalProbe(self.shard)
         probe.start()
         self._running.callback(probe.stop)
         # Before anyone is served, or a broker that dies young again and again would pile up journal files.
@@ -223,7 +223,7 @@ class Standalone:
 
     async def _has_journal(self) -> bool:
         """Whether a record is durable: then there is a file to be missed."""
-        return await self._succeeds(lambda finish: self.broker.commit(BARRIER, finish))
+        return await self._succeeds(lambda finish: self.shard.commit(BARRIER, finish))
 
     async def _make_room(self) -> None:
         """A checkpoint frees nothing that the one before needs; a journal without room takes a second."""
@@ -295,7 +295,7 @@ class Standalone:
     def _watch(self, journal: ObjectJournal) -> None:
         """Hear of a broker that takes the place of this one, also while nothing is written."""
         journal.on_replaced = lambda error: self.on_replaced(error)
-        self.broker.ticks.add(self._options.diskless.watch_ms, journal.watch)
+        self.shard.ticks.add(self._options.diskless.watch_ms, journal.watch)
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
@@ -352,7 +352,7 @@ class Standalone:
         return home.url if isinstance(home, DisklessHome) else str(home.path.resolve())
 
     def _problems(self) -> list[str]:
-        failures = [self.broker.journal_failure, self._ledgers.failure]
+        failures = [self.shard.journal_failure, self._ledgers.failure]
         problems = [str(failure) for failure in failures if failure is not None]
         if (problem := self._checkpointer.problem) is not None:
             problems.append(problem)
@@ -362,7 +362,7 @@ class Standalone:
         return {
             "broker": self._home.broker_id,
             "epoch": self._home.epoch,
-            "topics": len(self.broker.topics),
+            "topics": len(self.shard.topics),
             "connections": len(self.edge.connections),
             "abandoned_subscriptions": self._node.retention.abandoned.count,
             **({"exposed": EXPOSED} if is_exposed(self._options.host) else {}),
@@ -375,7 +375,7 @@ class Standalone:
 
     def _clock_facts(self) -> dict[str, object]:
         """A clock that jumped is somebody's business, and no reason to send clients away."""
-        jump_s = self.broker.ages.jump_s
+        jump_s = self.shard.ages.jump_s
         return {"clock_ahead_s": round(jump_s)} if jump_s else {}
 
     def _tier_facts(self) -> dict[str, object]:
@@ -391,7 +391,7 @@ class Standalone:
         await self._close_grpc()
         await self._close_http()
         await self._wait_for_connections()
-        self.broker.acks.write()
+        self.shard.acks.write()
         await self._checkpoint()
         self._running.close()
         log.info("stopped")

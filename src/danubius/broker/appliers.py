@@ -20,9 +20,9 @@ from danubius.shard.hosting import topic_appliers as of_topics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
-APPLIERS: Final[Mapping[type, Callable[[Broker, Any], None]]] = {
+APPLIERS: Final[Mapping[type, Callable[[Shard, Any], None]]] = {
     **of_topics.APPLIERS,
     **of_subscriptions.APPLIERS,
     **of_producers.APPLIERS,

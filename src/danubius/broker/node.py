@@ -23,34 +23,34 @@ from danubius.shard.state.atomic import Atomic
 
 if TYPE_CHECKING:
     from danubius.shard.features.offload.offloading import Checkpoints, Tier
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
 class Node:
     """What a session reaches. Every part exists before recovery, and begins to act with `start`."""
 
-    def __init__(self, broker: Broker, tier: Tier | None = None) -> None:
-        self.broker = broker
+    def __init__(self, shard: Shard, tier: Tier | None = None) -> None:
+        self.shard = shard
         self.about = About()
-        self.atomic = Atomic(broker)
-        self.dead_letters = DeadLetters(broker, self.atomic, self.about)
-        self.delays = Delays(broker, self.atomic)
-        self.retention = TopicRetention(broker, self.atomic)
-        self.offloading = None if tier is None else Offloading(broker, tier)
+        self.atomic = Atomic(shard)
+        self.dead_letters = DeadLetters(shard, self.atomic, self.about)
+        self.delays = Delays(shard, self.atomic)
+        self.retention = TopicRetention(shard, self.atomic)
+        self.offloading = None if tier is None else Offloading(shard, tier)
         """None: the broker has no object store."""
-        self.expiry = ExpirySweep(broker, self.atomic)
-        self.quotas = Quotas(broker, self.atomic)
-        self.rates = Rates(broker)
-        self.staging = Staging(broker, self.atomic)
-        self.transactions = Transactions(broker, self.atomic)
+        self.expiry = ExpirySweep(shard, self.atomic)
+        self.quotas = Quotas(shard, self.atomic)
+        self.rates = Rates(shard)
+        self.staging = Staging(shard, self.atomic)
+        self.transactions = Transactions(shard, self.atomic)
 
     def start(self) -> None:
         """The state is recovered and the journal takes appends: go to work."""
-        adopt_namespaces(self.broker)
+        adopt_namespaces(self.shard)
         # Namespaces and topics may have changed behind the facts that put a topic up.
-        for topic in self.broker.topics_by_id.values():
-            self.broker.apply_policies(topic)
-        self.broker.ticks.add(LOOK_MS, self.broker.ages.look)
+        for topic in self.shard.topics_by_id.values():
+            self.shard.apply_policies(topic)
+        self.shard.ticks.add(LOOK_MS, self.shard.ages.look)
         self.dead_letters.start()
         self.delays.start()
         self.expiry.start()

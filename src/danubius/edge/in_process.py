@@ -47,7 +47,7 @@ class Line:
         `on_ready` hears that the broker has room again for what would be published.
         """
         self._loop = asyncio.get_running_loop()
-        self._journal = node.broker.journal
+        self._journal = node.shard.journal
         self._on_event = on_event
         self._on_ready = on_ready
         self._address = address

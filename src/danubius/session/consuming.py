@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 def _subscribe(session: SessionState, command: Subscribe, correlation_id: int) -> None:
     check_subscribe(command)
-    topic = session.broker.topic(command.topic)
+    topic = session.shard.topic(command.topic)
     handle = session.reserve_handle()
 
     def find() -> None:
         find_subscription(
-            session.broker, topic, command, session.later(correlation_id, found, handle)
+            session.shard, topic, command, session.later(correlation_id, found, handle)
         )
 
     def found(subscription: Subscription | DanubiusError) -> None:
@@ -49,7 +49,7 @@ def _subscribe(session: SessionState, command: Subscribe, correlation_id: int) -
             session.promise_again(handle)
             find()
             return
-        consumer = ConsumerHandle(session.broker, session.peer, command, topic, subscription)
+        consumer = ConsumerHandle(session.shard, session.peer, command, topic, subscription)
         session.consumers[handle] = consumer
         consumer.attach(handle, session.forget_consumer)
         if not session.is_writable:
@@ -106,7 +106,7 @@ def _settle(
         raise HandleNotFound(f"no consumer is open under handle {handle}")
     if consumer is not None and correlation_id:
         finish = functools.partial(session.finish, correlation_id)
-        session.broker.acks.confirm(
+        session.shard.acks.confirm(
             consumer.topic, consumer.subscription, session.later(correlation_id, finish)
         )
 
@@ -125,9 +125,9 @@ def _fetch(session: SessionState, command: Fetch, correlation_id: int) -> None:
         else:
             session.peer.send(result, correlation_id, payload)
 
-    topic = session.broker.topic(command.topic)
+    topic = session.shard.topic(command.topic)
     answer = session.later(correlation_id, fetched)
-    FetchRequest(session.broker, topic, command, session.fetch_gate, answer).start()
+    FetchRequest(session.shard, topic, command, session.fetch_gate, answer).start()
 
 
 HANDLERS: Final[dict[type, Handler]] = {

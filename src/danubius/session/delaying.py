@@ -41,7 +41,7 @@ class SchedulerHandle(ProducerHandle):
         self, session: SessionState, source: DelayLog, producer: Producer, handle: int
     ) -> None:
         super().__init__(
-            session.broker, session.peer, source.topic, producer, handle, session.forget_producer
+            session.shard, session.peer, source.topic, producer, handle, session.forget_producer
         )
         self._session = session
         self._source = source
@@ -62,9 +62,9 @@ class SchedulerHandle(ProducerHandle):
     def schedule(self, batch: memoryview, due_ms: int, correlation_id: int) -> None:
         """Keep a batch until it is due; the answer goes out when that is durable."""
         session = self._session
-        broker = session.broker
-        broker.pressure.check()
-        check_size_of(batch, broker.config.message_bytes_max)
+        shard = session.shard
+        shard.pressure.check()
+        check_size_of(batch, shard.config.message_bytes_max)
         answer = functools.partial(self._answer, correlation_id)
         if self._source.parent.gate is None:
             header = self._keep(batch, due_ms, answer)
@@ -73,9 +73,9 @@ class SchedulerHandle(ProducerHandle):
         self._batches += 1
         self.published_messages += header.count
         self.published_bytes += header.length
-        broker.messages_in += header.count
-        broker.bytes_in += header.length
-        if broker.pressure.is_high:
+        shard.messages_in += header.count
+        shard.bytes_in += header.length
+        if shard.pressure.is_high:
             session.pause_publishing()
 
     def _keep(self, batch: memoryview, due_ms: int, answer: Answer) -> Header:
@@ -89,7 +89,7 @@ class SchedulerHandle(ProducerHandle):
         header = read_header(batch)
         if header.base_sequence < self.producer.admitted_next:
             return self._keep(batch, due_ms, functools.partial(self._answer, correlation_id))
-        now_ns = self._session.broker.clock.monotonic_ns()
+        now_ns = self._session.shard.clock.monotonic_ns()
         try:
             wait_ns = gate.admit(header.count, len(batch), now_ns)
         except Throttled:
@@ -129,7 +129,7 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
         session.promise_again(handle)
         with session.promising(handle):
             open_producer(
-                session.broker,
+                session.shard,
                 source.topic,
                 command.name,
                 command.resume_epoch,
@@ -139,7 +139,7 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
     def with_topic(topic: Topic | DanubiusError) -> None:
         if isinstance(topic, TopicExists):
             # Someone else was creating it with other settings, which do not matter here.
-            topic = session.broker.topics.get(TopicName(command.topic), topic)
+            topic = session.shard.topics.get(TopicName(command.topic), topic)
         if isinstance(topic, DanubiusError):
             raise topic
         session.promise_again(handle)
@@ -154,11 +154,11 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
 def _find_topic(
     session: SessionState, command: OpenProducer, on_done: Callable[[Topic | DanubiusError], None]
 ) -> None:
-    existing = session.broker.topic_or_none(command.topic)
+    existing = session.shard.topic_or_none(command.topic)
     if existing is not None:
         on_done(existing)
     else:
-        create_missing(session.broker, command.topic, command.spec, on_done)
+        create_missing(session.shard, command.topic, command.spec, on_done)
 
 
 def _schedule(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from danubius.session.fetch_gate import FetchGate
     from danubius.shard.hosting.peer import Buffer
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 WAIT_MS_MAX = 60_000
 """A fetch is answered within this time, however long it asked to wait."""
@@ -31,12 +31,12 @@ class OnFetched(Protocol):
 class FetchRequest:
     """One fetch from its arrival to its answer."""
 
-    __slots__ = ("_broker", "_command", "_gate", "_has_waited", "_on_done", "_topic")
+    __slots__ = ("_shard", "_command", "_gate", "_has_waited", "_on_done", "_topic")
 
     def __init__(
-        self, broker: Broker, topic: Topic, command: Fetch, gate: FetchGate, on_done: OnFetched
+        self, shard: Shard, topic: Topic, command: Fetch, gate: FetchGate, on_done: OnFetched
     ) -> None:
-        self._broker = broker
+        self._shard = shard
         self._topic = topic
         self._command = command
         self._gate = gate
@@ -86,7 +86,7 @@ class FetchRequest:
                 self._topic.waiters.remove(wake)
             wake()
 
-        timer = self._broker.loop.call_later(wait_ms / 1000, expire)
+        timer = self._shard.loop.call_later(wait_ms / 1000, expire)
         self._topic.waiters.append(wake)
 
     def _read(self, asked: int, first: int) -> None:
@@ -112,7 +112,7 @@ class FetchRequest:
     def _answer(self, first: int, chunk: Chunk) -> None:
         topic, log = self._topic, self._topic.log
         following = chunk.end if chunk.buffers or chunk.part else first
-        self._broker.count_delivered(max(0, following - first), chunk.size)
+        self._shard.count_delivered(max(0, following - first), chunk.size)
         self._finish(
             Fetched(
                 max(first, chunk.first),

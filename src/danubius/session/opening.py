@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from danubius.publish.core.sequencer import Producer
     from danubius.shard.hosting.core.access import Claim
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.wire.commands import OpenProducer
 
 EPOCH_MAX: Final = 2**32 - 2
@@ -48,14 +48,14 @@ class Opening:
 
     def __init__(
         self,
-        broker: Broker,
+        shard: Shard,
         command: OpenProducer,
         on_done: Callable[[Place, Producer], None],
         on_failed: Callable[[DanubiusError], None],
         address: str = "",
     ) -> None:
         self._address = address
-        self._broker = broker
+        self._shard = shard
         self._command = command
         self._on_done = on_done
         self._on_failed = on_failed
@@ -64,17 +64,17 @@ class Opening:
 
     def start(self) -> None:
         """Find or create the topic, then ask for a place on it."""
-        broker, command = self._broker, self._command
+        shard, command = self._shard, self._command
         parse_name("producer", command.name)
         if command.resume_epoch > EPOCH_MAX:
             raise InvalidArgument(
                 f"resume_epoch is {command.resume_epoch}, at most {EPOCH_MAX} fits a batch"
             )
-        existing = broker.topic_or_none(command.topic)
+        existing = shard.topic_or_none(command.topic)
         if existing is not None:
             self._with_topic(existing)
         else:
-            create_missing(broker, command.topic, command.spec, self._created)
+            create_missing(shard, command.topic, command.spec, self._created)
 
     def cancel(self) -> None:
         """The connection is gone: nobody waits for the answer."""
@@ -87,7 +87,7 @@ class Opening:
     def _created(self, topic: Topic | DanubiusError) -> None:
         # Someone else was creating it with other settings: only the dispatch matters to a producer.
         if isinstance(topic, TopicExists):
-            topic = self._broker.topics.get(TopicName(self._command.topic), topic)
+            topic = self._shard.topics.get(TopicName(self._command.topic), topic)
         if isinstance(topic, DanubiusError):
             self._fail(topic)
         else:
@@ -104,7 +104,7 @@ class Opening:
             )
             return
         command = self._command
-        place = Place(self._broker, topic, command.name, _MODES[command.access], self._address)
+        place = Place(self._shard, topic, command.name, _MODES[command.access], self._address)
         place.on_granted = self._granted
         place.on_refused = self._fail
         self._place = place
@@ -115,7 +115,7 @@ class Opening:
     def _ask(self, place: Place) -> None:
         if self._is_over:
             return
-        topic, access = place.topic, self._broker.admission.access_to(place.topic)
+        topic, access = place.topic, self._shard.admission.access_to(place.topic)
         try:
             topic.check_open()
             if topic.gate is not None and place.mode is not Mode.WAIT:
@@ -162,10 +162,10 @@ class Opening:
         topic = place.topic
         try:
             topic.check_open()
-            if self._broker.topics_by_id.get(topic.id) is not topic:
+            if self._shard.topics_by_id.get(topic.id) is not topic:
                 raise TopicDeleted(f"topic {topic.name} was deleted")
             open_producer(
-                self._broker,
+                self._shard,
                 topic,
                 command.name,
                 command.resume_epoch,

@@ -21,7 +21,7 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
     def opened(place: Place, producer: Producer) -> None:
         session.on_closed.discard(opening.cancel)
         attached = ProducerHandle(
-            session.broker,
+            session.shard,
             session.peer,
             place.topic,
             producer,
@@ -37,7 +37,7 @@ def _open_producer(session: SessionState, command: OpenProducer, correlation_id:
         session.fail(correlation_id, error)
 
     opening = Opening(
-        session.broker,
+        session.shard,
         command,
         session.later(correlation_id, opened, handle),
         session.later(correlation_id, failed, handle),
@@ -59,7 +59,7 @@ def _produce(
     if producer is None:
         raise HandleNotFound(f"no producer is open under handle {command.handle}; open it again")
     producer.produce(payload, correlation_id)
-    if session.broker.pressure.must_wait(session, len(payload)):
+    if session.shard.pressure.must_wait(session, len(payload)):
         session.pause_publishing()
 
 

@@ -45,7 +45,7 @@ class Session(SessionState):
 def _hello(session: SessionState, command: Hello, correlation_id: int) -> None:
     session.version = choose_version(command)
     session.client = command.client[:200]
-    config = session.broker.config
+    config = session.shard.config
     session.peer.send(
         Welcome(
             session.version,

@@ -35,14 +35,14 @@ def _upload(
 
     def stored(error: DanubiusError | None) -> None:
         if wait_ns > 0 and error is None:
-            session.broker.loop.call_later(wait_ns / 1e9, finish, None)
+            session.shard.loop.call_later(wait_ns / 1e9, finish, None)
         else:
             finish(error)
 
     wait_ns = session.node.staging.upload(
         command.stage, command.index, command.topic, payload, stored
     )
-    if session.broker.pressure.must_wait(session, len(payload)):
+    if session.shard.pressure.must_wait(session, len(payload)):
         session.pause_publishing()
 
 

@@ -34,7 +34,7 @@ class SessionState:
 
     def __init__(self, node: Node, peer: Peer, advertised_url: str, name: str) -> None:
         self.node = node
-        self.broker = node.broker
+        self.shard = node.shard
         self.peer = peer
         self.advertised_url = advertised_url
         self.name = name
@@ -72,7 +72,7 @@ class SessionState:
         """The connection is gone: others get what this one held."""
         self.is_closed = True
         self.fetch_gate.close()
-        self.broker.pressure.forget(self)
+        self.shard.pressure.forget(self)
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         on_closed, self.on_closed = self.on_closed, set()
@@ -88,7 +88,7 @@ class SessionState:
         if not self._is_paused:
             self._is_paused = True
             self.peer.pause_reading("publish")
-            self.broker.pressure.pause(self)
+            self.shard.pressure.pause(self)
 
     def resume_publishing(self) -> None:
         self._is_paused = False
@@ -98,7 +98,7 @@ class SessionState:
 
     def reserve_handle(self) -> int:
         """Count a producer or consumer from its request on, so that no callback can find the room gone."""
-        limit = self.broker.config.connection_handles_max
+        limit = self.shard.config.connection_handles_max
         if len(self.producers) + len(self.consumers) + len(self._opening) >= limit:
             raise LimitReached(
                 f"a connection has room for {limit:,} producers and consumers, by the setting "

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from danubius.model.subscription import Position
     from danubius.session.state import Handler, SessionState
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import PartitionedState
 
 LIST_PAGE_MAX: Final = 1_500
@@ -57,7 +57,7 @@ class Watch:
         self._base = base
 
     def start(self) -> None:
-        spaces = self._session.broker.spaces
+        spaces = self._session.shard.spaces
         if not spaces.is_watched(self._base, self._session):
             spaces.watch(self._base, self._session, self)
             self._session.on_closed.add(self._stop)
@@ -69,18 +69,18 @@ class Watch:
         self._session.on_closed.discard(self._stop)
 
     def _stop(self) -> None:
-        self._session.broker.spaces.unwatch(self._base, self._session)
+        self._session.shard.spaces.unwatch(self._base, self._session)
 
 
 def _lookup(session: SessionState, command: Lookup, correlation_id: int) -> None:
-    known = session.broker.partitioned.get(TopicName(command.topic))
+    known = session.shard.partitioned.get(TopicName(command.topic))
     if known is None:
-        topic = session.broker.topic(command.topic)
+        topic = session.shard.topic(command.topic)
         session.peer.send(Located(topic.name, session.advertised_url), correlation_id)
         return
     if session.version < PARTITIONS_VERSION:
         raise partitioned_error(known.name, known.partitions)
-    partitions_of(session.broker, known)
+    partitions_of(session.shard, known)
     if command.watch:
         Watch(session, TopicName(known.name)).start()
     session.peer.send(Located(known.name, session.advertised_url, known.partitions), correlation_id)
@@ -92,7 +92,7 @@ def _create_topic(session: SessionState, command: CreateTopic, correlation_id: i
 
     if command.partitions:
         create_partitioned(
-            session.broker,
+            session.shard,
             command.topic,
             command.spec,
             command.partitions,
@@ -103,7 +103,7 @@ def _create_topic(session: SessionState, command: CreateTopic, correlation_id: i
         )
         return
     create_topic(
-        session.broker,
+        session.shard,
         command.topic,
         command.spec,
         exist_ok=command.exist_ok,
@@ -113,27 +113,27 @@ def _create_topic(session: SessionState, command: CreateTopic, correlation_id: i
 
 def _delete_topic(session: SessionState, command: DeleteTopic, correlation_id: int) -> None:
     deleted = functools.partial(session.finish, correlation_id)
-    delete_topic(session.broker, command.topic, session.later(correlation_id, deleted))
+    delete_topic(session.shard, command.topic, session.later(correlation_id, deleted))
 
 
 def _list_topics(session: SessionState, command: ListTopics, correlation_id: int) -> None:
     if not 1 <= command.limit <= LIST_PAGE_MAX:
         raise InvalidArgument(f"limit is {command.limit}; it must be 1 to {LIST_PAGE_MAX}")
-    topics, more = list_topics(session.broker, command.namespace, command.after, command.limit)
+    topics, more = list_topics(session.shard, command.namespace, command.after, command.limit)
     session.peer.send(TopicsListed([summarise_topic(t) for t in topics], more), correlation_id)
 
 
 def _describe_topic(session: SessionState, command: DescribeTopic, correlation_id: int) -> None:
-    broker = session.broker
-    known = broker.partitioned.get(TopicName(command.topic))
+    shard = session.shard
+    known = shard.partitioned.get(TopicName(command.topic))
     if known is None:
-        session.peer.send(describe_topic(broker.topic(command.topic)), correlation_id)
+        session.peer.send(describe_topic(shard.topic(command.topic)), correlation_id)
     else:
-        session.peer.send(_describe_whole(broker, known), correlation_id)
+        session.peer.send(_describe_whole(shard, known), correlation_id)
 
 
-def _describe_whole(broker: Broker, known: PartitionedState) -> TopicDescribed:
-    parts = [describe_topic(topic) for topic in partitions_of(broker, known)]
+def _describe_whole(shard: Shard, known: PartitionedState) -> TopicDescribed:
+    parts = [describe_topic(topic) for topic in partitions_of(shard, known)]
     subscriptions: dict[str, list[SubscriptionSummary]] = {}
     for part in parts:
         for subscription in part.subscriptions:
@@ -166,9 +166,9 @@ def _add_up(parts: list[SubscriptionSummary]) -> SubscriptionSummary:
 
 
 def _resolve_offset(session: SessionState, command: ResolveOffset, correlation_id: int) -> None:
-    broker = session.broker
-    known = broker.partitioned.get(TopicName(command.topic))
-    topics = [broker.topic(command.topic)] if known is None else partitions_of(broker, known)
+    shard = session.shard
+    known = shard.partitioned.get(TopicName(command.topic))
+    topics = [shard.topic(command.topic)] if known is None else partitions_of(shard, known)
     position = command.position if known is None else _position_of_each(known, command.position)
 
     def resolved(offset: int | DanubiusError) -> None:

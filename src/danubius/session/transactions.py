@@ -36,7 +36,7 @@ def _stage(session: SessionState, command: Stage, correlation_id: int, payload: 
             raise HandleNotFound(f"no producer is open under handle {command.handle}")
         wait_ns = transactions.stage(one, handle.topic, handle.producer, payload)
     if wait_ns > 0:
-        session.broker.loop.call_later(wait_ns / 1e9, session.finish, correlation_id, None)
+        session.shard.loop.call_later(wait_ns / 1e9, session.finish, correlation_id, None)
     else:
         session.finish(correlation_id, None)
 
@@ -56,7 +56,7 @@ def _commit(session: SessionState, command: CommitTransaction, correlation_id: i
     session.node.transactions.commit(
         session, command.transaction, session.later(correlation_id, finish)
     )
-    if session.broker.pressure.is_high:
+    if session.shard.pressure.is_high:
         session.pause_publishing()
 
 

@@ -77,7 +77,7 @@ _effective: Final = functools.lru_cache(maxsize=1024)(effective)
 log = logging.getLogger(__name__)
 
 
-class Broker:
+class Shard:
     """One node: what it hosts."""
 
     broker_id: str = ""
@@ -93,7 +93,7 @@ class Broker:
         journal: JournalPort,
         ledgers: LedgerStorage,
         epoch: Epoch,
-        appliers: Mapping[type, Callable[[Broker, Any], None]],
+        appliers: Mapping[type, Callable[[Shard, Any], None]],
     ) -> None:
         """`appliers` says what each kind of fact makes true: `appliers.APPLIERS`."""
         self.config = config

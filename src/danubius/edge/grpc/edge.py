@@ -60,7 +60,7 @@ class GrpcEdge:
         self._node = node
         self._front = front
         self._options = options
-        self._book = ConsumerBook(folder, files, node.broker.loop)
+        self._book = ConsumerBook(folder, files, node.shard.loop)
         self._board: Switchboard | None = None
         self._producers: Producers | None = None
         self._consumers: Consumers | None = None

@@ -95,7 +95,7 @@ class BinaryConnection:
             return
         try:
             protocol.write(self._wire.send(command, correlation_id, payload))
-            if self._edge.broker.is_committing:
+            if self._edge.shard.is_committing:
                 self._edge.written.append(protocol)
         except DanubiusError as error:
             # Only an oversized answer can come here; a request must not wait for ever.
@@ -136,7 +136,7 @@ class BinaryConnection:
         edge = self._edge
         edge.connections[self] = None
         edge.strangers[self] = None
-        limit = edge.broker.config.connections_max
+        limit = edge.shard.config.connections_max
         if len(edge.connections) > limit and not edge.send_a_stranger_away(self):
             self._refused(TooManyConnections(f"the broker serves {limit} connections at the most"))
             self.protocol.close()
@@ -145,7 +145,7 @@ class BinaryConnection:
         if self._probes and type(frame.command) is Pong:
             self._probe_answered(frame.correlation_id, True)
             return
-        self._edge.broker.journal.hold()
+        self._edge.shard.journal.hold()
         self._session.handle(frame.command, frame.correlation_id, frame.payload)
         if self._wire.state is not _OPEN:
             # Goodbye was said, or Hello was refused and the answer says why.
@@ -217,7 +217,7 @@ class BinaryConnection:
 
     def check_alive(self, now_s: float, *, has_listened: bool) -> None:
         """Ping a silent peer, cut off one that has been silent for too long while the broker listened."""
-        config = self._edge.broker.config
+        config = self._edge.shard.config
         keepalive_s = config.keepalive_ms / 1000
         if self.is_stranger:
             if has_listened and now_s - self._opened_s > config.handshake_timeout_ms / 1000:
@@ -243,7 +243,7 @@ class BinaryEdge:
 
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop, broker_name: str) -> None:
         self.node = node
-        self.broker = node.broker
+        self.shard = node.shard
         self.loop = loop
         self.broker_name = broker_name
         self.advertised_url = ""
@@ -255,7 +255,7 @@ class BinaryEdge:
         self.refusals = 0
         self.written: list[StreamProtocol[Frame]] = []
         """Connections that were written to during the commit under way."""
-        self.broker.on_answered = self.flush
+        self.shard.on_answered = self.flush
         self._busy_poll = BusyPoll(loop)
         self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -271,7 +271,7 @@ class BinaryEdge:
 
     def _check_all(self) -> None:
         now_s = self.loop.time()
-        interval_s = self.broker.config.keepalive_ms / 1000 / KEEPALIVE_CHECKS
+        interval_s = self.shard.config.keepalive_ms / 1000 / KEEPALIVE_CHECKS
         # Whoever comes much too late to this did not run (a busy machine, or one that was asleep) and did not listen.
         has_listened = now_s - self._checked_s < 2 * interval_s
         self._checked_s = now_s
@@ -281,7 +281,7 @@ class BinaryEdge:
 
     def close(self) -> None:
         """Accept nobody any more and send everyone away."""
-        self.broker.is_stopping = True
+        self.shard.is_stopping = True
         if self._listener is not None:
             self._listener.close()
         for timer in (self._sweep, self._large_frames_watch):
@@ -325,7 +325,7 @@ class BinaryEdge:
         What they published can go to the journal now; if it is written at once, its answers leave together with the
         others.
         """
-        self.broker.journal.release()
+        self.shard.journal.release()
         self._busy_poll.on_turn(count)
 
     def flush(self) -> None:

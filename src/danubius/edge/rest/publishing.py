@@ -145,8 +145,8 @@ class Publisher:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._broker = node.broker
-        self._loop = node.broker.loop
+        self._shard = node.shard
+        self._loop = node.shard.loop
         self._line = Line(node, "http", self._heard)
         self._open: dict[tuple[str, str, bool], _Open] = {}
         self._turn = 0
@@ -170,7 +170,7 @@ class Publisher:
             return await self._publish_routed(request, drafts)
         except TopicExists:
             # It may have been created by this very request, as one with partitions.
-            if TopicName(request.topic) not in self._broker.partitioned:
+            if TopicName(request.topic) not in self._shard.partitioned:
                 raise
             return await self._publish_routed(request, drafts)
 
@@ -212,7 +212,7 @@ class Publisher:
     ) -> dict[TopicName, Sequence[int]]:
         """Which messages go where."""
         name = TopicName(request.topic)
-        partitioned = self._broker.partitioned.get(name)
+        partitioned = self._shard.partitioned.get(name)
         if partitioned is None:
             return {name: range(len(drafts))}
         if request.producer is not None:
@@ -245,7 +245,7 @@ class Publisher:
             known.under_way += 1
             try:
                 if is_delayed:
-                    due_ms = self._broker.ages.release_ms() + request.delay_ms
+                    due_ms = self._shard.ages.release_ms() + request.delay_ms
                     await self._line.ask(Schedule(known.handle, due_ms), batch)
                     return SCHEDULED
                 answer = await self._line.ask(Produce(known.handle), batch)
@@ -259,7 +259,7 @@ class Publisher:
     def _encode(
         self, producer: ProducerHandle, request: PublishMessages, drafts: Sequence[Drafted]
     ) -> bytearray:
-        now_us = self._broker.clock.wall_us()
+        now_us = self._shard.clock.wall_us()
         life = producer.producer
         sequence = request.sequence
         return encode(
@@ -301,7 +301,7 @@ class Publisher:
 
     async def _open_producer(self, topic: TopicName, name: str, *, is_delayed: bool) -> int:
         spec, resume_epoch = TopicSpec(), 0
-        existing = self._broker.topic_or_none(topic)
+        existing = self._shard.topic_or_none(topic)
         if existing is not None:
             spec = existing.spec
             incumbent = existing.attached.get(name)

@@ -184,7 +184,7 @@ class ConsumerSession:
         self, node: Node, request: OpenConsumer, on_ended: Callable[[ConsumerSession], None]
     ) -> None:
         self._node = node
-        self._loop = node.broker.loop
+        self._loop = node.shard.loop
         self._line = Line(node, "http", self._heard)
         self._on_ended = on_ended
         self._attached: dict[str, _Attached] = {}
@@ -208,7 +208,7 @@ class ConsumerSession:
     async def _attach(self) -> None:
         """Be on every partition there is, also after the topic has grown or the subscription has moved."""
         request = self.request
-        for topic in find_target(self._node.broker, request.topic).topics:
+        for topic in find_target(self._node.shard, request.topic).topics:
             if topic.name in self._attached:
                 continue
             answer = await self._line.ask(

@@ -17,7 +17,7 @@ from danubius.model.topic import retention_of
 if TYPE_CHECKING:
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 IDLE_MS: Final = 3_600_000
 """Without a consumer for so long, a subscription that holds something back counts as abandoned."""
@@ -48,8 +48,8 @@ def idle_ms(subscription: Subscription, now_ns: int) -> int:
 class Abandoned:
     """Those that were found, and said, in the rounds of retention."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
         self._found: dict[Subscription, Topic] = {}
 
     @property
@@ -58,7 +58,7 @@ class Abandoned:
 
     def look(self, topic: Topic, now_ms: int) -> None:
         """Find those of a topic; what is new is said."""
-        now_ns = self._broker.clock.monotonic_ns()
+        now_ns = self._shard.clock.monotonic_ns()
         for subscription in topic.subscriptions.values():
             idle = idle_ms(subscription, now_ns)
             held = held_back_bytes(topic, subscription, now_ms) if idle >= IDLE_MS else 0
@@ -78,7 +78,7 @@ class Abandoned:
 
     def forget_gone(self) -> None:
         """Once a round: topics and subscriptions that were deleted are nobody's concern."""
-        topics = self._broker.topics_by_id
+        topics = self._shard.topics_by_id
         for subscription, topic in list(self._found.items()):
             if topics.get(topic.id) is not topic or not topic.hosts(subscription):
                 del self._found[subscription]

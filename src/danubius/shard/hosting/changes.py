@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from danubius.model.ids import Offset, TopicName
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
 
     OnDone = Callable[[DanubiusError | None], None]
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def commit_facts(broker: Broker, facts: Sequence[Event], on_done: OnDone) -> None:
+def commit_facts(shard: Shard, facts: Sequence[Event], on_done: OnDone) -> None:
     """One record. `on_done` hears when all facts hold, and must append nothing if it hears of an error."""
 
     def done(result: list[Offset] | DanubiusError) -> None:
         on_done(result if isinstance(result, DanubiusError) else None)
 
-    Atomic(broker).commit([], facts, done)
+    Atomic(shard).commit([], facts, done)
 
 
 def remove_topics(
-    broker: Broker,
+    shard: Shard,
     topics: Iterable[Topic],
     bases: Iterable[TopicName],
     others: Iterable[Event],
@@ -45,7 +45,7 @@ def remove_topics(
     bases = list(bases)
     going = {topic.id: topic for topic in topics if not topic.is_deleting}
     # Delay logs go with the topics they belong to.
-    going |= {t.id: t for t in broker.topics_by_id.values() if t.parent in going}
+    going |= {t.id: t for t in shard.topics_by_id.values() if t.parent in going}
     facts: list[Event] = [PartitionsRemoved(base) for base in bases]
     facts += [TopicRemoved(topic_id) for topic_id in going]
     facts += others
@@ -63,11 +63,11 @@ def remove_topics(
             for topic in going.values():
                 log.info("topic deleted", extra={"topic": topic.name})
             for base in bases:
-                broker.spaces.forget(base)
+                shard.spaces.forget(base)
         on_done(error)
 
     try:
-        commit_facts(broker, facts, done)
+        commit_facts(shard, facts, done)
     except DanubiusError:
         reopen()
         raise

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from danubius.shard.hosting.peer import Buffer, Peer
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
 class ConsumerHandle:
     """One open consumer of one connection; it is the outlet of its subscription's pump."""
 
     __slots__ = (
-        "_broker",
+        "_shard",
         "_handle",
         "_is_announced",
         "_on_ended",
@@ -48,26 +48,26 @@ class ConsumerHandle:
 
     def __init__(
         self,
-        broker: Broker,
+        shard: Shard,
         peer: Peer,
         command: Subscribe,
         topic: Topic,
         subscription: Subscription,
     ) -> None:
-        self._broker = broker
+        self._shard = shard
         self._peer = peer
         self._handle = 0
         self._is_announced = False
         self._on_ended: Callable[[int], None]
         self.topic = topic
         self.subscription = subscription
-        self.consumer_id: ConsumerId = broker.draw_consumer_id()
+        self.consumer_id: ConsumerId = shard.draw_consumer_id()
         self.name = command.consumer
         self.ack_timeout_ns = command.ack_timeout_ms * 1_000_000
         self.skip_damaged = command.skip_damaged
         self.key_filters = command.key_filters
         self.is_active = True
-        self.since_ms = broker.clock.wall_us() // 1000
+        self.since_ms = shard.clock.wall_us() // 1000
         self.delivered = 0
         self.delivered_bytes = 0
         self.acked = 0
@@ -86,7 +86,7 @@ class ConsumerHandle:
     def attach(self, handle: int, on_ended: Callable[[int], None]) -> None:
         self._handle = handle
         self._on_ended = on_ended
-        self._broker.start_pump(self.topic, self.subscription)
+        self._shard.start_pump(self.topic, self.subscription)
         self.subscription.join(self)
         self._is_announced = True
         self._tell(EventKind.JOINED, f"from {self.address}")
@@ -97,12 +97,12 @@ class ConsumerHandle:
             self._tell(EventKind.LEFT, "it closed")
         else:
             self._tell(EventKind.LOST, f"its connection from {self.address} ended")
-        self.subscription.leave(self.consumer_id, is_clean=is_clean or self._broker.is_stopping)
+        self.subscription.leave(self.consumer_id, is_clean=is_clean or self._shard.is_stopping)
         self.topic.release(self.subscription)
 
     def _tell(self, kind: EventKind, detail: str = "") -> None:
         if self.topic.is_reliable:  # other subscriptions come and go with their consumers
-            self._broker.stories.tell(
+            self._shard.stories.tell(
                 self.topic, self.subscription, kind, who=self.name, detail=detail
             )
 
@@ -150,7 +150,7 @@ class ConsumerHandle:
         if redelivery_count:
             self.redelivered += messages
             subscription.redelivered += messages
-        self._broker.count_delivered(messages, size)
+        self._shard.count_delivered(messages, size)
         self._peer.send(Deliver(self._handle, first, end, messages, redelivery_count), 0, buffers)
 
     def active_changed(self, is_active: bool) -> None:
@@ -190,7 +190,7 @@ def check_subscribe(command: Subscribe) -> None:
 
 
 def find_subscription(
-    broker: Broker,
+    shard: Shard,
     topic: Topic,
     command: Subscribe,
     on_done: Callable[[Subscription | DanubiusError], None],
@@ -218,7 +218,7 @@ def find_subscription(
         if command.type is subscription.type:
             _make_way(subscription, command, on_done, found)
         else:
-            broker.retype_subscription(
+            shard.retype_subscription(
                 topic, subscription, command.type, lambda error: found(error or subscription)
             )
 
@@ -228,7 +228,7 @@ def find_subscription(
     else:
         if topic.gate is not None:
             topic.gate.check_subscribe(topic, None)
-        broker.create_subscription(
+        shard.create_subscription(
             topic,
             command.subscription,
             command.type,

@@ -12,21 +12,21 @@ from danubius.errors import LimitReached
 from danubius.model.ids import namespace_of
 
 if TYPE_CHECKING:
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
-def check_topics(broker: Broker, namespace: str, count: int = 1) -> None:
+def check_topics(shard: Shard, namespace: str, count: int = 1) -> None:
     """Raise LimitReached if so many more topics of a namespace are too many."""
-    config, coming = broker.config, len(broker.creating)
-    if len(broker.topics) + coming + count > config.topics_max:
+    config, coming = shard.config, len(shard.creating)
+    if len(shard.topics) + coming + count > config.topics_max:
         raise LimitReached(
-            f"the broker has {len(broker.topics):,} topics, and its setting broker.topics_max allows "
+            f"the broker has {len(shard.topics):,} topics, and its setting broker.topics_max allows "
             f"{config.topics_max:,}: raise it, or delete some"
         )
-    here = len(broker.spaces.names(namespace))
+    here = len(shard.spaces.names(namespace))
     if here + coming + count <= config.namespace_topics_max:
         return
-    coming = sum(namespace_of(name) == namespace for name in broker.creating)
+    coming = sum(namespace_of(name) == namespace for name in shard.creating)
     if here + coming + count > config.namespace_topics_max:
         raise LimitReached(
             f"namespace {namespace!r} has {here:,} topics, and the setting broker.namespace_topics_max allows "

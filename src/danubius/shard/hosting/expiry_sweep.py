@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from danubius.dispatch.chunk import Chunk
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
 
 SWEEP_MS: Final = 1000
@@ -42,20 +42,20 @@ class _Known(NamedTuple):
 class ExpirySweep:
     """Looks after subscriptions that deliver nothing, of topics with messages that say when they expire."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic) -> None:
+        self._shard = shard
         self._atomic = atomic
         self._known: dict[tuple[int, int], _Known] = {}
         """By topic and subscription: there is no need to read it again before that."""
         self._busy: set[tuple[int, int]] = set()
 
     def start(self) -> None:
-        self._broker.ticks.add(SWEEP_MS, self.sweep)
+        self._shard.ticks.add(SWEEP_MS, self.sweep)
 
     def sweep(self) -> None:
-        now_us = self._broker.ages.now_us()
+        now_us = self._shard.ages.now_us()
         seen: dict[tuple[int, int], _Known] = {}
-        for topic in self._broker.topics_by_id.values():
+        for topic in self._shard.topics_by_id.values():
             if not topic.has_expiring or topic.is_deleting or topic.parent:
                 continue
             for subscription in topic.subscriptions.values():
@@ -85,7 +85,7 @@ class ExpirySweep:
         is_gone = topic.is_deleting or not topic.hosts(subscription)
         if isinstance(chunk, DanubiusError) or is_gone or subscription.is_moving:
             return  # a later round finds out what there is to do
-        end, now_us = floor, self._broker.ages.now_us()
+        end, now_us = floor, self._shard.ages.now_us()
         for first, behind, expires_us in expiries(chunk, topic.ttl_us):
             if expires_us > now_us:
                 self._known[key] = _Known(max(floor, first), expires_us)
@@ -110,11 +110,11 @@ class ExpirySweep:
             )
             return
         subscription.expired += count
-        self._broker.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
+        self._shard.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
         is_idle = not subscription.consumers and not subscription.is_moving
         if is_idle and topic.hosts(subscription) and not topic.is_deleting:
             # What is behind them has most likely expired too; others have their turn between two steps.
-            self._broker.loop.call_soon(self._again, topic, subscription)
+            self._shard.loop.call_soon(self._again, topic, subscription)
 
     def _again(self, topic: Topic, subscription: Subscription) -> None:
         key = topic.id, subscription.id

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from danubius.model.ids import TopicName
     from danubius.model.policy import Effective
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
 
 
@@ -45,13 +45,13 @@ COUNTED_SLICE: Final = 1_000
 log = logging.getLogger(__name__)
 
 
-def namespace_exists(broker: Broker, name: str) -> bool:
-    return name in BUILT_IN or name in broker.namespaces
+def namespace_exists(shard: Shard, name: str) -> bool:
+    return name in BUILT_IN or name in shard.namespaces
 
 
-def find_namespace(broker: Broker, name: str) -> NamespaceState:
-    if name in broker.namespaces:
-        return broker.namespaces[name]
+def find_namespace(shard: Shard, name: str) -> NamespaceState:
+    if name in shard.namespaces:
+        return shard.namespaces[name]
     if name in BUILT_IN:
         return NamespaceState(name, Policies(), 0)
     raise NamespaceNotFound(
@@ -59,9 +59,9 @@ def find_namespace(broker: Broker, name: str) -> NamespaceState:
     )
 
 
-def layers_below(broker: Broker, name: str) -> tuple[Policies, ...]:
+def layers_below(shard: Shard, name: str) -> tuple[Policies, ...]:
     """What lies under the topics of a namespace, whether or not it exists yet."""
-    config, known = broker.config, broker.namespaces.get(name)
+    config, known = shard.config, shard.namespaces.get(name)
     return (
         Policies(message_bytes_max=config.message_bytes_max),
         config.policies,
@@ -69,29 +69,29 @@ def layers_below(broker: Broker, name: str) -> tuple[Policies, ...]:
     )
 
 
-def namespace_policies(broker: Broker, name: str) -> Effective:
+def namespace_policies(shard: Shard, name: str) -> Effective:
     """What holds in a namespace for topics that set nothing."""
-    return effective(*layers_below(broker, name))
+    return effective(*layers_below(shard, name))
 
 
-def namespace_facts(broker: Broker, name: str) -> list[Event]:
+def namespace_facts(shard: Shard, name: str) -> list[Event]:
     """What has to become true with the first topic of a namespace. Raises if nothing may be made in it."""
-    if name in broker.spaces.leaving:
+    if name in shard.spaces.leaving:
         raise NamespaceNotFound(f"namespace {name!r} is being deleted; create it again afterwards")
-    if namespace_exists(broker, name):
+    if namespace_exists(shard, name):
         return []
-    if not broker.config.auto_create_namespaces:
+    if not shard.config.auto_create_namespaces:
         raise NamespaceNotFound(
             f"namespace {name!r} does not exist; `danubius namespaces create {name}` creates it"
         )
-    return [NamespaceCreated(name, Policies(), broker.clock.wall_us() // 1000)]
+    return [NamespaceCreated(name, Policies(), shard.clock.wall_us() // 1000)]
 
 
 # ---------------------------------------------------------------- changes
 
 
 def create_namespace(
-    broker: Broker,
+    shard: Shard,
     name: str,
     policies: Policies,
     *,
@@ -100,14 +100,14 @@ def create_namespace(
 ) -> None:
     parse_name("namespace", name)
     policies.check()
-    if name in broker.spaces.leaving:
+    if name in shard.spaces.leaving:
         raise NamespaceExists(f"namespace {name!r} is just being deleted; create it afterwards")
     layer = Policies().patched(policies)
 
     def accept() -> DanubiusError | None:
         if not exist_ok:
             return NamespaceExists(f"namespace {name!r} exists already")
-        known = find_namespace(broker, name)
+        known = find_namespace(shard, name)
         if known.policies != layer:
             return NamespaceExists(
                 f"namespace {name!r} exists already with other policies: {known.policies}; "
@@ -117,60 +117,60 @@ def create_namespace(
 
     def committed(error: DanubiusError | None) -> None:
         # Someone may have been quicker, or a topic have been made in it: the first fact stands.
-        if error is None and broker.namespaces[name] != NamespaceState(name, layer, created_ms):
+        if error is None and shard.namespaces[name] != NamespaceState(name, layer, created_ms):
             error = accept()
         elif error is None:
             log.info("namespace created", extra={"namespace": name})
         on_done(error)
 
-    if namespace_exists(broker, name):
+    if namespace_exists(shard, name):
         on_done(accept())
         return
-    created_ms = broker.clock.wall_us() // 1000
-    commit_facts(broker, [NamespaceCreated(name, layer, created_ms)], committed)
+    created_ms = shard.clock.wall_us() // 1000
+    commit_facts(shard, [NamespaceCreated(name, layer, created_ms)], committed)
 
 
 def update_namespace(
-    broker: Broker, name: str, change: Policies, on_done: Callable[[DanubiusError | None], None]
+    shard: Shard, name: str, change: Policies, on_done: Callable[[DanubiusError | None], None]
 ) -> None:
     """Change its policies; answered when they hold for all its topics."""
     change.check()
-    if name in broker.spaces.leaving:
+    if name in shard.spaces.leaving:
         raise NamespaceNotFound(f"namespace {name!r} is being deleted")
-    known = find_namespace(broker, name)
+    known = find_namespace(shard, name)
     # Changes that were appended and are not durable yet come before this one.
-    before = broker.spaces.planned.get(name, known.policies)
-    layer = broker.spaces.planned[name] = before.patched(change)
+    before = shard.spaces.planned.get(name, known.policies)
+    layer = shard.spaces.planned[name] = before.patched(change)
 
     def committed(error: DanubiusError | None) -> None:
-        if broker.spaces.planned.get(name) is layer or error is not None:
-            broker.spaces.planned.pop(name, None)
+        if shard.spaces.planned.get(name) is layer or error is not None:
+            shard.spaces.planned.pop(name, None)
         if error is not None:
             on_done(error)
             return
         log.info("namespace changed", extra={"namespace": name})
-        names = list(broker.spaces.names(name))
-        in_slices(broker.loop, names, SLICE, reach, lambda: on_done(None))
+        names = list(shard.spaces.names(name))
+        in_slices(shard.loop, names, SLICE, reach, lambda: on_done(None))
 
     def reach(topic_name: TopicName) -> None:
-        topic = broker.topics.get(topic_name)
+        topic = shard.topics.get(topic_name)
         if topic is not None:
-            broker.apply_policies(topic)
+            shard.apply_policies(topic)
 
-    commit_facts(broker, [NamespaceChanged(name, layer)], committed)
+    commit_facts(shard, [NamespaceChanged(name, layer)], committed)
 
 
 def delete_namespace(
-    broker: Broker, name: str, *, force: bool, on_done: Callable[[DanubiusError | None], None]
+    shard: Shard, name: str, *, force: bool, on_done: Callable[[DanubiusError | None], None]
 ) -> None:
     """Delete it; with `force` its topics too, all in one record."""
     if name in BUILT_IN:
         raise InvalidArgument(f"namespace {name!r} cannot be deleted: it is always there")
-    find_namespace(broker, name)
-    spaces = broker.spaces
+    find_namespace(shard, name)
+    spaces = shard.spaces
     if name in spaces.leaving:
         raise NamespaceNotFound(f"namespace {name!r} is being deleted already")
-    arriving = [n for n in (*broker.creating, *spaces.changing) if namespace_of(n) == name]
+    arriving = [n for n in (*shard.creating, *spaces.changing) if namespace_of(n) == name]
     if arriving:
         raise NamespaceNotEmpty(
             f"namespace {name!r} is in use: topic {arriving[0]} is just being made or changed; try again"
@@ -181,8 +181,8 @@ def delete_namespace(
             f"namespace {name!r} has {len(names)} topic(s), {names[0]} among them; "
             "delete them first, or give force (`--force`) to delete them with it"
         )
-    topics = [broker.topics[n] for n in names]
-    bases = [n for n in broker.partitioned if namespace_of(n) == name]
+    topics = [shard.topics[n] for n in names]
+    bases = [n for n in shard.partitioned if namespace_of(n) == name]
 
     def done(error: DanubiusError | None) -> None:
         spaces.leaving.discard(name)
@@ -190,5 +190,5 @@ def delete_namespace(
             log.info("namespace deleted", extra={"namespace": name, "topics": len(topics)})
         on_done(error)
 
-    remove_topics(broker, topics, bases, [NamespaceRemoved(name)], done)
+    remove_topics(shard, topics, bases, [NamespaceRemoved(name)], done)
     spaces.leaving.add(name)

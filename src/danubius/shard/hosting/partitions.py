@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from danubius.errors import DanubiusError
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
     from danubius.shard.state.snapshot import PartitionedState
 
@@ -47,25 +47,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def partitions_of(broker: Broker, known: PartitionedState) -> list[Topic]:
+def partitions_of(shard: Shard, known: PartitionedState) -> list[Topic]:
     """The topics it consists of, in order; TopicDeleted if they are just being deleted."""
     names = partition_names(TopicName(known.name), known.partitions)
-    topics = [broker.topics[name] for name in names]
+    topics = [shard.topics[name] for name in names]
     topics[0].check_open()
     return topics
 
 
-def whole_of(broker: Broker, name: TopicName) -> PartitionedState | None:
+def whole_of(shard: Shard, name: TopicName) -> PartitionedState | None:
     """The partitioned topic that a topic is a part of."""
     found = base_of(name)
-    known = broker.partitioned.get(found[0]) if found is not None else None
+    known = shard.partitioned.get(found[0]) if found is not None else None
     return known if found is not None and known and found[1] < known.partitions else None
 
 
-def check_free(broker: Broker, name: TopicName) -> None:
+def check_free(shard: Shard, name: TopicName) -> None:
     """Refuse a plain topic whose name belongs to a partitioned one."""
     found = base_of(name)
-    known = broker.partitioned.get(found[0]) if found is not None else None
+    known = shard.partitioned.get(found[0]) if found is not None else None
     if known is not None:
         raise TopicExists(
             f"topic {name} cannot be created: the name belongs to {known.name}, which is partitioned into "
@@ -73,27 +73,27 @@ def check_free(broker: Broker, name: TopicName) -> None:
         )
 
 
-def same_settings(broker: Broker, name: TopicName, one: TopicSpec, other: TopicSpec) -> bool:
+def same_settings(shard: Shard, name: TopicName, one: TopicSpec, other: TopicSpec) -> bool:
     """Whether it makes no difference, in its namespace, with which of them a topic is created."""
     if one == other:
         return True
     if (one.dispatch, one.durability) != (other.dispatch, other.durability):
         return False
-    below = layers_below(broker, namespace_of(name))
+    below = layers_below(shard, namespace_of(name))
     return effective(*below, one.layer()) == effective(*below, other.layer())
 
 
 def when_settled(
-    broker: Broker,
+    shard: Shard,
     name: TopicName,
     action: Callable[[], None],
     on_error: Callable[[DanubiusError], None],
 ) -> bool:
     """If a partitioned topic of this name is under change: do it after that, and say so."""
-    around = broker.spaces.changing_around(name)
+    around = shard.spaces.changing_around(name)
     if around is None:
         return False
-    broker.spaces.wait(around, functools.partial(attempt, action, on_error))
+    shard.spaces.wait(around, functools.partial(attempt, action, on_error))
     return True
 
 
@@ -101,7 +101,7 @@ def when_settled(
 
 
 def create_partitioned(
-    broker: Broker,
+    shard: Shard,
     text: str,
     spec: TopicSpec,
     partitions: int,
@@ -114,22 +114,22 @@ def create_partitioned(
     spec.check()
     _check_count(base, partitions)
     again = functools.partial(
-        create_partitioned, broker, text, spec, partitions, exist_ok=exist_ok, on_done=on_done
+        create_partitioned, shard, text, spec, partitions, exist_ok=exist_ok, on_done=on_done
     )
-    if when_settled(broker, base, again, on_done):
+    if when_settled(shard, base, again, on_done):
         return
-    known = broker.partitioned.get(base)
+    known = shard.partitioned.get(base)
     if known is not None:
-        on_done(_accept_existing(broker, known, spec, partitions, exist_ok=exist_ok))
+        on_done(_accept_existing(shard, known, spec, partitions, exist_ok=exist_ok))
         return
-    _check_clash(broker, base)
-    check_topics(broker, namespace_of(base), partitions)
-    now_ms = broker.clock.wall_us() // 1000
-    facts = namespace_facts(broker, namespace_of(base))
+    _check_clash(shard, base)
+    check_topics(shard, namespace_of(base), partitions)
+    now_ms = shard.clock.wall_us() // 1000
+    facts = namespace_facts(shard, namespace_of(base))
     facts.append(PartitionsSet(base, partitions, spec, now_ms))
     for name in partition_names(base, partitions):
-        facts.append(TopicCreated(broker.draw_id(), name, spec, now_ms))
-    _change(broker, base, facts, partitions, on_done)
+        facts.append(TopicCreated(shard.draw_id(), name, spec, now_ms))
+    _change(shard, base, facts, partitions, on_done)
 
 
 def _check_count(base: TopicName, partitions: int) -> None:
@@ -139,15 +139,15 @@ def _check_count(base: TopicName, partitions: int) -> None:
 
 
 def _accept_existing(
-    broker: Broker, known: PartitionedState, spec: TopicSpec, partitions: int, *, exist_ok: bool
+    shard: Shard, known: PartitionedState, spec: TopicSpec, partitions: int, *, exist_ok: bool
 ) -> DanubiusError | None:
     if not exist_ok:
         return TopicExists(
             f"topic {known.name} exists already, partitioned into {known.partitions}"
         )
-    first = partitions_of(broker, known)[0]
+    first = partitions_of(shard, known)[0]
     # What was asked for when it was made is accepted after a change by an operator too.
-    if not any(same_settings(broker, first.name, one, spec) for one in (known.spec, first.spec)):
+    if not any(same_settings(shard, first.name, one, spec) for one in (known.spec, first.spec)):
         told = known.spec.describe()
         return TopicExists(f"topic {known.name} exists already with other settings: {told}")
     if partitions > known.partitions:
@@ -158,11 +158,11 @@ def _accept_existing(
     return None
 
 
-def _check_clash(broker: Broker, base: TopicName) -> None:
+def _check_clash(shard: Shard, base: TopicName) -> None:
     """Refuse a partitioned topic if a name that it needs, now or when it grows, is taken."""
-    check_free(broker, base)
-    taken = [base] if base in broker.topics else broker.spaces.partitions_named(base)
-    coming = (*broker.creating, *broker.partitioned, *broker.spaces.changing)
+    check_free(shard, base)
+    taken = [base] if base in shard.topics else shard.spaces.partitions_named(base)
+    coming = (*shard.creating, *shard.partitioned, *shard.spaces.changing)
     taken += [name for name in coming if name == base or _is_under(base, name)]
     if taken:
         raise TopicExists(
@@ -179,16 +179,16 @@ def _is_under(base: TopicName, name: TopicName) -> bool:
 
 
 def update_partitioned(
-    broker: Broker, base: TopicName, change: Policies, partitions: int | None, on_done: OnDone
+    shard: Shard, base: TopicName, change: Policies, partitions: int | None, on_done: OnDone
 ) -> None:
     """Change the policies of all partitions, or add some, or both at once."""
     change.check()
-    again = functools.partial(update_partitioned, broker, base, change, partitions, on_done)
-    if when_settled(broker, base, again, on_done):
+    again = functools.partial(update_partitioned, shard, base, change, partitions, on_done)
+    if when_settled(shard, base, again, on_done):
         return
-    known = broker.partitioned.get(base)
+    known = shard.partitioned.get(base)
     if known is None:
-        broker.topic(base)  # it is gone, or was never there
+        shard.topic(base)  # it is gone, or was never there
         raise InvalidArgument(
             f"topic {base} is not partitioned; the number of partitions is chosen when it is created"
         )
@@ -200,15 +200,15 @@ def update_partitioned(
             "messages: to have fewer, create another topic"
         )
     if count > known.partitions:
-        check_topics(broker, namespace_of(base), count - known.partitions)
-    facts = _update_facts(broker, known, change, count)
-    _change(broker, base, facts, count, on_done)
+        check_topics(shard, namespace_of(base), count - known.partitions)
+    facts = _update_facts(shard, known, change, count)
+    _change(shard, base, facts, count, on_done)
 
 
 def _update_facts(
-    broker: Broker, known: PartitionedState, change: Policies, count: int
+    shard: Shard, known: PartitionedState, change: Policies, count: int
 ) -> list[Event]:
-    base, spec, old = TopicName(known.name), known.spec, partitions_of(broker, known)
+    base, spec, old = TopicName(known.name), known.spec, partitions_of(shard, known)
     is_changed = change != Policies()
     if is_changed:
         layer = spec.layer().patched(change)
@@ -216,46 +216,46 @@ def _update_facts(
     facts: list[Event] = [PartitionsSet(base, count, spec, known.created_ms)]
     if is_changed:
         facts += [TopicChanged(topic.id, spec.policies) for topic in old]
-    now_ms = broker.clock.wall_us() // 1000
+    now_ms = shard.clock.wall_us() // 1000
     subscriptions: dict[str, Subscription] = {}
     if spec.dispatch is Dispatch.RELIABLE:
         subscriptions = {s.name: s for topic in old for s in topic.subscriptions.values()}
     for index in range(known.partitions, count):
-        topic_id = broker.draw_id()
+        topic_id = shard.draw_id()
         facts.append(TopicCreated(topic_id, partition_name(base, index), spec, now_ms))
         facts += [
-            SubscriptionCreated(topic_id, broker.draw_id(), s.name, s.type, 0, s.failure, now_ms)
+            SubscriptionCreated(topic_id, shard.draw_id(), s.name, s.type, 0, s.failure, now_ms)
             for s in subscriptions.values()
         ]
     return facts
 
 
-def delete_partitioned(broker: Broker, base: TopicName, on_done: OnDone) -> None:
+def delete_partitioned(shard: Shard, base: TopicName, on_done: OnDone) -> None:
     """Delete it with all its partitions. Nothing of it may be under change."""
-    topics = partitions_of(broker, broker.partitioned[base])
-    remove_topics(broker, topics, [base], [], _settling(broker, base, on_done))
-    broker.spaces.begin(base)
+    topics = partitions_of(shard, shard.partitioned[base])
+    remove_topics(shard, topics, [base], [], _settling(shard, base, on_done))
+    shard.spaces.begin(base)
 
 
 def _change(
-    broker: Broker, base: TopicName, facts: Sequence[Event], partitions: int, on_done: OnDone
+    shard: Shard, base: TopicName, facts: Sequence[Event], partitions: int, on_done: OnDone
 ) -> None:
     def done(error: DanubiusError | None) -> None:
         if error is None:
             log.info("topic partitioned", extra={"topic": base, "partitions": partitions})
-            broker.spaces.tell(base, partitions)
+            shard.spaces.tell(base, partitions)
         on_done(error)
 
-    commit_facts(broker, facts, _settling(broker, base, done))
-    broker.spaces.begin(base)
+    commit_facts(shard, facts, _settling(shard, base, done))
+    shard.spaces.begin(base)
 
 
-def _settling(broker: Broker, base: TopicName, on_done: OnDone) -> OnDone:
+def _settling(shard: Shard, base: TopicName, on_done: OnDone) -> OnDone:
     """The change is over with this answer; those who waited for it look again in a turn of their own."""
 
     def done(error: DanubiusError | None) -> None:
-        for action in broker.spaces.finish(base):
-            broker.loop.call_soon(action)
+        for action in shard.spaces.finish(base):
+            shard.loop.call_soon(action)
         on_done(error)
 
     return done

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
     from danubius.errors import DanubiusError
     from danubius.shard.hosting.topic import AttachedProducer, Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
 class Place(Claim):
     """A claim to a topic, and who is behind it."""
 
-    __slots__ = ("_broker", "address", "holder", "on_granted", "on_refused", "topic")
+    __slots__ = ("_shard", "address", "holder", "on_granted", "on_refused", "topic")
 
     def __init__(
-        self, broker: Broker, topic: Topic, name: str, mode: Mode, address: str = ""
+        self, shard: Shard, topic: Topic, name: str, mode: Mode, address: str = ""
     ) -> None:
         super().__init__(name, mode)
         self.address = address
-        self._broker = broker
+        self._shard = shard
         self.topic = topic
         self.holder: AttachedProducer | None = None
         """None: it is still on its way."""
@@ -33,6 +33,6 @@ class Place(Claim):
 
     def leave(self) -> None:
         """Give it up; whoever waits for it comes in. Twice is as good as once."""
-        for claim in self._broker.admission.leave(self.topic, self):
+        for claim in self._shard.admission.leave(self.topic, self):
             assert isinstance(claim, Place)
-            self._broker.loop.call_soon(claim.on_granted)
+            self._shard.loop.call_soon(claim.on_granted)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from danubius.shard.hosting.peer import Peer
     from danubius.shard.hosting.place import Place
     from danubius.shard.hosting.topic import Topic, TopicGate
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
 class Late(NamedTuple):
@@ -42,7 +42,7 @@ class ProducerHandle:
     """One open producer of one connection."""
 
     __slots__ = (
-        "_broker",
+        "_shard",
         "_handle",
         "_late",
         "_late_timer",
@@ -59,7 +59,7 @@ class ProducerHandle:
 
     def __init__(  # noqa: PLR0913  # what it ties together
         self,
-        broker: Broker,
+        shard: Shard,
         peer: Peer,
         topic: Topic,
         producer: Producer,
@@ -68,7 +68,7 @@ class ProducerHandle:
         place: Place | None = None,
     ) -> None:
         """`place` is what it gives up at its end; None: it took none."""
-        self._broker = broker
+        self._shard = shard
         self._peer = peer
         self._handle = handle
         self._on_ended = on_ended
@@ -78,7 +78,7 @@ class ProducerHandle:
         self._late_timer: asyncio.TimerHandle | None = None
         self.topic = topic
         self.producer = producer
-        self.since_ms = broker.clock.wall_us() // 1000
+        self.since_ms = shard.clock.wall_us() // 1000
         self.published_messages: int = 0
         self.published_bytes: int = 0
         self.throttled_batches = 0
@@ -131,13 +131,13 @@ class ProducerHandle:
 
     def produce(self, batch: memoryview, correlation_id: int) -> None:
         """Publish one batch; the answer goes out when it is as durable as the topic asks."""
-        topic, broker = self.topic, self._broker
+        topic, shard = self.topic, self._shard
         if topic.is_deleting:
             topic.check_open()
         if topic.is_reliable:
-            broker.pressure.check()
-        if len(batch) > broker.config.message_bytes_max:
-            check_size_of(batch, broker.config.message_bytes_max)
+            shard.pressure.check()
+        if len(batch) > shard.config.message_bytes_max:
+            check_size_of(batch, shard.config.message_bytes_max)
         answer = functools.partial(self._answer, correlation_id)
         if topic.gate is None:
             header = topic.pipeline.publish(batch, self.producer, answer)
@@ -145,8 +145,8 @@ class ProducerHandle:
             header = self._publish_admitted(topic.gate, batch, correlation_id)
         self.published_messages += header.count
         self.published_bytes += header.length
-        broker.messages_in += header.count
-        broker.bytes_in += header.length
+        shard.messages_in += header.count
+        shard.bytes_in += header.length
 
     def _publish_admitted(self, gate: TopicGate, batch: memoryview, correlation_id: int) -> Header:
         """Publish what the topic's limits let in; what was stored before is only answered again, and costs nothing."""
@@ -154,7 +154,7 @@ class ProducerHandle:
         header = read_header(batch)
         if header.base_sequence < producer.admitted_next:
             return publish(batch, producer, functools.partial(self._answer, correlation_id))
-        now_ns = self._broker.clock.monotonic_ns()
+        now_ns = self._shard.clock.monotonic_ns()
         try:
             wait_ns = gate.admit(header.count, len(batch), now_ns)
         except Throttled:
@@ -176,7 +176,7 @@ class ProducerHandle:
     def _answer(self, correlation_id: int, result: Offset | DanubiusError) -> None:
         if isinstance(result, int):
             self._peer.send(Produced(result), correlation_id)
-            if self._broker.is_lone_commit and not self.topic.subscriptions:
+            if self._shard.is_lone_commit and not self.topic.subscriptions:
                 self._peer.flush()  # nobody else's messages would leave with it
         else:
             self._peer.send(Error.of(result), correlation_id)
@@ -200,14 +200,14 @@ class ProducerHandle:
             self._wait_for(due_ns)
 
     def _wait_for(self, due_ns: int) -> None:
-        wait_s = max(0, due_ns - self._broker.clock.monotonic_ns()) / 1e9
-        self._late_timer = self._broker.loop.call_later(wait_s, self._answer_due)
+        wait_s = max(0, due_ns - self._shard.clock.monotonic_ns()) / 1e9
+        self._late_timer = self._shard.loop.call_later(wait_s, self._answer_due)
 
     def _answer_due(self) -> None:
         self._late_timer = None
         late = self._late
         assert late is not None
-        now_ns = self._broker.clock.monotonic_ns()
+        now_ns = self._shard.clock.monotonic_ns()
         while late and late[0].due_ns <= now_ns:
             one = late.popleft()
             self._peer.send(Produced(one.offset), one.correlation_id)

@@ -10,12 +10,12 @@ from danubius.shard.state.facts import ProducerStarted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
-def _producer_started(broker: Broker, fact: ProducerStarted) -> None:
-    broker.next_id = max(broker.next_id, fact.producer_id + 1)
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _producer_started(shard: Shard, fact: ProducerStarted) -> None:
+    shard.next_id = max(shard.next_id, fact.producer_id + 1)
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is None:
         return
     sequencer = topic.pipeline.sequencer
@@ -30,6 +30,6 @@ def _producer_started(broker: Broker, fact: ProducerStarted) -> None:
         )
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {
     ProducerStarted: _producer_started,
 }

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from danubius.errors import DanubiusError
     from danubius.publish.core.sequencer import Producer
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
 def open_producer(
-    broker: Broker,
+    shard: Shard,
     topic: Topic,
     name: str,
     resume_epoch: int,
@@ -36,11 +36,11 @@ def open_producer(
     if epoch is None:
         assert known is not None
         if known.is_opening:
-            broker.openings[known].append(on_done)
+            shard.openings[known].append(on_done)
         else:
             on_done(known)
         return
-    producer_id = known.id if known else ProducerId(broker.draw_id())
+    producer_id = known.id if known else ProducerId(shard.draw_id())
     next_sequence = max(0, known.admitted_next) if known and keep_sequence else 0
     producer = sequencer.open(
         producer_id, name, epoch, resumed=bool(resume_epoch), next_sequence=next_sequence
@@ -50,15 +50,15 @@ def open_producer(
         return
     # The life before is fenced from here on, and this one takes nothing before its fact has made it true.
     producer.is_opening, producer.previous = True, known
-    broker.openings[producer] = [on_done]
+    shard.openings[producer] = [on_done]
 
     def done(error: DanubiusError | None) -> None:
         if error is not None:
             # The life before goes on as if nothing had been tried.
             sequencer.close(producer, known)
-        for answer in broker.openings.pop(producer):
+        for answer in shard.openings.pop(producer):
             answer(producer if error is None else error)
 
-    broker.commit(
+    shard.commit(
         ProducerStarted(topic.id, producer_id, name, epoch, bool(resume_epoch), next_sequence), done
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from danubius.model.ids import TopicId
     from danubius.shard.hosting.admission import Share
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.facts import Event
 
@@ -38,21 +38,21 @@ log = logging.getLogger(__name__)
 class Quotas:
     """Keeps topics and namespaces within their quotas."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic) -> None:
+        self._shard = shard
         self._atomic = atomic
         self._busy: set[TopicId] = set()
         """Topics whose oldest ledgers are on their way out."""
         self._is_due = False
 
     def start(self) -> None:
-        self._broker.admission.on_overfull = self._soon
-        self._broker.ticks.add(INTERVAL_MS, self.look)
+        self._shard.admission.on_overfull = self._soon
+        self._shard.ticks.add(INTERVAL_MS, self.look)
 
     def look(self) -> None:
         """Count anew, and drop what is too much."""
         self._is_due = False
-        admission = self._broker.admission
+        admission = self._shard.admission
         for topic in list(admission.quotas.values()):
             gate = topic.gate
             if isinstance(gate, Limits):
@@ -67,13 +67,13 @@ class Quotas:
         """Somebody publishes into what is full: do not wait for the next round."""
         if not self._is_due:
             self._is_due = True
-            self._broker.loop.call_soon(self.look)
+            self._shard.loop.call_soon(self.look)
 
     def _look_at_shares(self, shares: dict[str, Share]) -> None:
         largest: dict[str, tuple[int, Topic]] = {}
         for share in shares.values():
             share.stored_bytes = 0
-        for topic in self._broker.topics_by_id.values():
+        for topic in self._shard.topics_by_id.values():
             name = namespace_of(topic.name)
             share = shares.get(name)
             if share is None:
@@ -98,7 +98,7 @@ class Quotas:
         ):
             return
         ledger.seal_open(kept_bytes // LEDGERS_A_QUOTA)
-        now_ms = self._broker.clock.wall_us() // 1000
+        now_ms = self._shard.clock.wall_us() // 1000
         retention = Retention(age_ms=None, size_bytes=kept_bytes)
         start = ledger.plan_trim(ledger.end_offset, retention, now_ms)
         if start <= ledger.start_offset:
@@ -131,7 +131,7 @@ class Quotas:
                 total += count
                 if count:
                     detail = f"below offset {start}, to stay within the quota"
-                    self._broker.stories.tell(
+                    self._shard.stories.tell(
                         topic, subscription, EventKind.DROPPED, detail=detail, messages=count
                     )
         if isinstance(topic.gate, Limits):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from danubius.model.ids import TopicId
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
 
 RETENTION_SLICES: Final = 10
@@ -47,30 +47,30 @@ log = logging.getLogger(__name__)
 class TopicRetention:
     """Where the round over the topics has come to."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic) -> None:
+        self._shard = shard
         self._atomic = atomic
         self._due: list[TopicId] = []
         """Topics still to be looked at in this round."""
         self._count = 0
         """Topics in a slice of this round."""
-        self.abandoned = Abandoned(broker)
+        self.abandoned = Abandoned(shard)
         self._busy: set[TopicId] = set()
         """Topics of which old messages are being looked for."""
 
     def start(self) -> None:
-        interval_ms = self._broker.config.retention_interval_ms // RETENTION_SLICES
-        self._broker.ticks.add(interval_ms, self.trim_some)
+        interval_ms = self._shard.config.retention_interval_ms // RETENTION_SLICES
+        self._shard.ticks.add(interval_ms, self.trim_some)
 
     def trim_some(self) -> None:
         """Look over one slice of the topics for what nobody needs any more, and over those that hurry."""
-        topics = self._broker.topics_by_id
+        topics = self._shard.topics_by_id
         if not self._due:
             self.abandoned.forget_gone()
             self._due = list(topics)
             self._count = len(self._due) // RETENTION_SLICES + 1
-        now_ms = self._broker.ages.retention_ms()
-        expiry_ms = self._broker.ages.now_us() // 1000
+        now_ms = self._shard.ages.retention_ms()
+        expiry_ms = self._shard.ages.now_us() // 1000
         some = self._due[-self._count :]
         del self._due[-self._count :]
         hasty = [t for t in topics.values() if t.ttl_us or t.policies.delete_after_ack]
@@ -93,10 +93,10 @@ class TopicRetention:
         def done(error: DanubiusError | None) -> None:
             if error is not None:
                 _failed(error)
-            elif topic.id in self._broker.topics_by_id:
+            elif topic.id in self._shard.topics_by_id:
                 log.info("ledgers deleted", extra={"topic": topic.name, "start_offset": start})
 
-        self._broker.commit(LogTrimmed(topic.id, start), done)
+        self._shard.commit(LogTrimmed(topic.id, start), done)
 
     # ------------------------------------------------------------ what is too old
 
@@ -114,7 +114,7 @@ class TopicRetention:
                 "old messages stay for now", extra={"topic": topic.name, "error": offset.message}
             )
             return
-        if topic.is_deleting or topic.id not in self._broker.topics_by_id:
+        if topic.is_deleting or topic.id not in self._shard.topics_by_id:
             return
         facts: list[RangesAcked] = []
         counts: list[tuple[Subscription, int]] = []
@@ -137,7 +137,7 @@ class TopicRetention:
         for subscription, count in counts:
             subscription.expired += count
             if count:
-                self._broker.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
+                self._shard.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
 
 
 def _plan(topic: Topic, ledger: ManagedLedger, now_ms: int) -> int:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import SubscriptionState
 
 
-def restore_subscription(broker: Broker, topic: Topic, state: SubscriptionState) -> Subscription:
+def restore_subscription(shard: Shard, topic: Topic, state: SubscriptionState) -> Subscription:
     cursor = Cursor.decode(state.cursor)
     fact = SubscriptionCreated(
         topic.id,
@@ -39,31 +39,31 @@ def restore_subscription(broker: Broker, topic: Topic, state: SubscriptionState)
         state.failure,
         state.created_ms,
     )
-    subscription = broker.host_subscription(topic, fact, cursor)
+    subscription = shard.host_subscription(topic, fact, cursor)
     if state.attempts:
         subscription.attempts = RangeMap[int]()
         subscription.attempts.put_all([Segment(*one) for one in state.attempts])
     return subscription
 
 
-def _find(broker: Broker, topic_id: int, subscription_id: int) -> Subscription | None:
-    topic = broker.topics_by_id.get(TopicId(topic_id))
+def _find(shard: Shard, topic_id: int, subscription_id: int) -> Subscription | None:
+    topic = shard.topics_by_id.get(TopicId(topic_id))
     for subscription in topic.subscriptions.values() if topic else ():
         if subscription.id == subscription_id:
             return subscription
     return None
 
 
-def _created(broker: Broker, fact: SubscriptionCreated) -> None:
-    broker.next_id = max(broker.next_id, fact.subscription_id + 1)
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _created(shard: Shard, fact: SubscriptionCreated) -> None:
+    shard.next_id = max(shard.next_id, fact.subscription_id + 1)
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     # Two first consumers may have asked at once: the later fact changes nothing.
     if topic is not None and fact.name not in topic.subscriptions:
-        broker.host_subscription(topic, fact)
+        shard.host_subscription(topic, fact)
 
 
-def _retyped(broker: Broker, fact: SubscriptionRetyped) -> None:
-    subscription = _find(broker, fact.topic_id, fact.subscription_id)
+def _retyped(shard: Shard, fact: SubscriptionRetyped) -> None:
+    subscription = _find(shard, fact.topic_id, fact.subscription_id)
     if subscription is not None:
         subscription.type = fact.type
         if subscription.pump is not None:
@@ -71,22 +71,22 @@ def _retyped(broker: Broker, fact: SubscriptionRetyped) -> None:
             subscription.pump = None
 
 
-def _removed(broker: Broker, fact: SubscriptionRemoved) -> None:
-    subscription = _find(broker, fact.topic_id, fact.subscription_id)
+def _removed(shard: Shard, fact: SubscriptionRemoved) -> None:
+    subscription = _find(shard, fact.topic_id, fact.subscription_id)
     if subscription is not None:
         subscription.stop()
-        del broker.topics_by_id[TopicId(fact.topic_id)].subscriptions[subscription.name]
+        del shard.topics_by_id[TopicId(fact.topic_id)].subscriptions[subscription.name]
 
 
-def _changed(broker: Broker, fact: SubscriptionChanged) -> None:
-    subscription = _find(broker, fact.topic_id, fact.subscription_id)
+def _changed(shard: Shard, fact: SubscriptionChanged) -> None:
+    subscription = _find(shard, fact.topic_id, fact.subscription_id)
     if subscription is not None:
         subscription.failure = fact.failure
-        apply_rule(broker.topics_by_id[TopicId(fact.topic_id)], subscription)
+        apply_rule(shard.topics_by_id[TopicId(fact.topic_id)], subscription)
 
 
-def _moved(broker: Broker, fact: SubscriptionMoved) -> None:
-    subscription = _find(broker, fact.topic_id, fact.subscription_id)
+def _moved(shard: Shard, fact: SubscriptionMoved) -> None:
+    subscription = _find(shard, fact.topic_id, fact.subscription_id)
     if subscription is not None:
         # A pump holds the cursor it began with.
         assert subscription.pump is None, "a subscription moves while nobody delivers"
@@ -94,8 +94,8 @@ def _moved(broker: Broker, fact: SubscriptionMoved) -> None:
         subscription.attempts = None
 
 
-def _acked(broker: Broker, fact: RangesAcked) -> None:
-    subscription = _find(broker, fact.topic_id, fact.subscription_id)
+def _acked(shard: Shard, fact: RangesAcked) -> None:
+    subscription = _find(shard, fact.topic_id, fact.subscription_id)
     if subscription is None:
         return
     if subscription.pump is not None:
@@ -107,8 +107,8 @@ def _acked(broker: Broker, fact: RangesAcked) -> None:
         forget_attempts(subscription, news)
 
 
-def _attempts_counted(broker: Broker, fact: AttemptsCounted) -> None:
-    subscription = _find(broker, fact.topic_id, fact.subscription_id)
+def _attempts_counted(shard: Shard, fact: AttemptsCounted) -> None:
+    subscription = _find(shard, fact.topic_id, fact.subscription_id)
     if subscription is None:
         return
     # A cursor in a snapshot may be ahead of the journal.
@@ -123,7 +123,7 @@ def _attempts_counted(broker: Broker, fact: AttemptsCounted) -> None:
     )
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {
     SubscriptionCreated: _created,
     SubscriptionRetyped: _retyped,
     SubscriptionRemoved: _removed,

@@ -31,63 +31,63 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
-def restore_spaces(broker: Broker, snapshot: BrokerSnapshot) -> None:
+def restore_spaces(shard: Shard, snapshot: BrokerSnapshot) -> None:
     """What is above topics."""
-    broker.namespaces = {state.name: state for state in snapshot.namespaces}
-    broker.partitioned = {TopicName(state.name): state for state in snapshot.partitioned}
+    shard.namespaces = {state.name: state for state in snapshot.namespaces}
+    shard.partitioned = {TopicName(state.name): state for state in snapshot.partitioned}
     for first, end in snapshot.committed:
-        broker.committed_transactions.add(first, end)
+        shard.committed_transactions.add(first, end)
 
 
-def adopt_namespaces(broker: Broker) -> None:
+def adopt_namespaces(shard: Shard) -> None:
     """When all is recovered: topics of older versions are in namespaces that nobody ever wrote down."""
-    for name in broker.spaces.namespaces:
+    for name in shard.spaces.namespaces:
         if name not in BUILT_IN:
-            broker.namespaces.setdefault(name, NamespaceState(name, Policies(), 0))
+            shard.namespaces.setdefault(name, NamespaceState(name, Policies(), 0))
 
 
-def restore_topic(broker: Broker, state: TopicState) -> Topic:
+def restore_topic(shard: Shard, state: TopicState) -> Topic:
     """A topic without its producers and subscriptions."""
     created = TopicCreated(
         state.topic_id, state.name, state.spec, state.created_ms, state.policies, state.parent
     )
-    topic = broker.host(created, state.ledgers, state.next_offset, state.start_offset)
+    topic = shard.host(created, state.ledgers, state.next_offset, state.start_offset)
     topic.watermark = state.watermark
     topic.has_expiring = state.has_expiring
     return topic
 
 
-def _topic_created(broker: Broker, fact: TopicCreated) -> None:
-    broker.next_id = max(broker.next_id, fact.topic_id + 1)
-    broker.host(fact, [], 0)
+def _topic_created(shard: Shard, fact: TopicCreated) -> None:
+    shard.next_id = max(shard.next_id, fact.topic_id + 1)
+    shard.host(fact, [], 0)
 
 
-def _topic_removed(broker: Broker, fact: TopicRemoved) -> None:
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _topic_removed(shard: Shard, fact: TopicRemoved) -> None:
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None:
-        broker.unhost(topic)
+        shard.unhost(topic)
 
 
-def _topic_changed(broker: Broker, fact: TopicChanged) -> None:
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _topic_changed(shard: Shard, fact: TopicChanged) -> None:
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None:
         topic.own_policies = fact.policies
-        broker.apply_policies(topic)
+        shard.apply_policies(topic)
 
 
-def _log_trimmed(broker: Broker, fact: LogTrimmed) -> None:
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _log_trimmed(shard: Shard, fact: LogTrimmed) -> None:
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None and isinstance(topic.log, ManagedLedger):
         topic.log.trim_to(fact.start_offset)
 
 
-def _records_given_up(broker: Broker, fact: RecordsGivenUp) -> None:
+def _records_given_up(shard: Shard, fact: RecordsGivenUp) -> None:
     """A topic goes on behind what it has lost: no offset is given twice, and reads say what is missing."""
     for topic_id, _, end in fact.holes:
-        topic = broker.topics_by_id.get(TopicId(topic_id))
+        topic = shard.topics_by_id.get(TopicId(topic_id))
         if (
             topic is not None
             and isinstance(topic.log, ManagedLedger)
@@ -97,34 +97,34 @@ def _records_given_up(broker: Broker, fact: RecordsGivenUp) -> None:
             topic.pipeline.sequencer.skip_to(end)
 
 
-def _namespace_created(broker: Broker, fact: NamespaceCreated) -> None:
+def _namespace_created(shard: Shard, fact: NamespaceCreated) -> None:
     # Two first topics may have been made in it at once, or one while an operator made it: the first fact stands.
     state = NamespaceState(fact.name, fact.policies, fact.created_ms)
-    broker.namespaces.setdefault(fact.name, state)
+    shard.namespaces.setdefault(fact.name, state)
 
 
-def _namespace_changed(broker: Broker, fact: NamespaceChanged) -> None:
+def _namespace_changed(shard: Shard, fact: NamespaceChanged) -> None:
     # Those that exist from the first start on are written down when they are first changed.
-    known = broker.namespaces.get(fact.name)
+    known = shard.namespaces.get(fact.name)
     created_ms = known.created_ms if known else 0
-    broker.namespaces[fact.name] = NamespaceState(fact.name, fact.policies, created_ms)
+    shard.namespaces[fact.name] = NamespaceState(fact.name, fact.policies, created_ms)
 
 
-def _namespace_removed(broker: Broker, fact: NamespaceRemoved) -> None:
-    broker.namespaces.pop(fact.name, None)
+def _namespace_removed(shard: Shard, fact: NamespaceRemoved) -> None:
+    shard.namespaces.pop(fact.name, None)
 
 
-def _partitions_set(broker: Broker, fact: PartitionsSet) -> None:
-    broker.partitioned[TopicName(fact.name)] = PartitionedState(
+def _partitions_set(shard: Shard, fact: PartitionsSet) -> None:
+    shard.partitioned[TopicName(fact.name)] = PartitionedState(
         fact.name, fact.partitions, fact.spec, fact.created_ms
     )
 
 
-def _partitions_removed(broker: Broker, fact: PartitionsRemoved) -> None:
-    broker.partitioned.pop(TopicName(fact.name), None)
+def _partitions_removed(shard: Shard, fact: PartitionsRemoved) -> None:
+    shard.partitioned.pop(TopicName(fact.name), None)
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {
     TopicCreated: _topic_created,
     TopicRemoved: _topic_removed,
     TopicChanged: _topic_changed,

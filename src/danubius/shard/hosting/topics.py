@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from danubius.model.policy import Policies
     from danubius.model.topic import TopicSpec
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
     OnDone = Callable[[DanubiusError | None], None]
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def create_topic(
-    broker: Broker,
+    shard: Shard,
     text: str,
     spec: TopicSpec,
     *,
@@ -57,39 +57,39 @@ def create_topic(
     """Create a topic; answered once it is durable. Those who ask for one under way share its answer."""
     name = parse_topic_name(text)
     spec.check()
-    existing = broker.topics.get(name)
+    existing = shard.topics.get(name)
     if existing is not None:
         existing.check_open()
-        on_done(_accept_existing(broker, existing, spec, exist_ok=exist_ok))
+        on_done(_accept_existing(shard, existing, spec, exist_ok=exist_ok))
         return
-    if name in broker.creating:
-        broker.creating[name].append(
+    if name in shard.creating:
+        shard.creating[name].append(
             lambda result: on_done(
                 result
                 if isinstance(result, DanubiusError)
-                else _accept_existing(broker, result, spec, exist_ok=exist_ok)
+                else _accept_existing(shard, result, spec, exist_ok=exist_ok)
             )
         )
         return
-    again = functools.partial(create_topic, broker, text, spec, exist_ok=exist_ok, on_done=on_done)
-    if when_settled(broker, name, again, on_done):
+    again = functools.partial(create_topic, shard, text, spec, exist_ok=exist_ok, on_done=on_done)
+    if when_settled(shard, name, again, on_done):
         return
-    known = broker.partitioned.get(name)
+    known = shard.partitioned.get(name)
     if known is not None:
         raise partitioned_error(name, known.partitions)
-    check_free(broker, name)
-    check_topics(broker, namespace_of(name))
-    facts = namespace_facts(broker, namespace_of(name))
-    broker.creating[name] = [on_done]
-    created = TopicCreated(broker.draw_id(), name, spec, broker.clock.wall_us() // 1000)
+    check_free(shard, name)
+    check_topics(shard, namespace_of(name))
+    facts = namespace_facts(shard, namespace_of(name))
+    shard.creating[name] = [on_done]
+    created = TopicCreated(shard.draw_id(), name, spec, shard.clock.wall_us() // 1000)
     if facts:
-        commit_facts(broker, [*facts, created], functools.partial(_created, broker, created))
+        commit_facts(shard, [*facts, created], functools.partial(_created, shard, created))
         return
-    broker.commit(created, functools.partial(_created, broker, created))
+    shard.commit(created, functools.partial(_created, shard, created))
 
 
 def create_missing(
-    broker: Broker,
+    shard: Shard,
     text: str,
     spec: TopicSpec,
     on_done: Callable[[Topic | DanubiusError], None],
@@ -99,16 +99,16 @@ def create_missing(
     if spec.retention == Retention():
         # Clients send it with every producer, which has no say in this: the namespace has.
         spec = msgspec.structs.replace(spec, retention=None)
-    again = functools.partial(create_missing, broker, text, spec, on_done)
-    if when_settled(broker, name, again, on_done):
+    again = functools.partial(create_missing, shard, text, spec, on_done)
+    if when_settled(shard, name, again, on_done):
         return
-    is_new = not (name in broker.topics or name in broker.creating or name in broker.partitioned)
+    is_new = not (name in shard.topics or name in shard.creating or name in shard.partitioned)
     if not is_new:
-        create_topic(broker, text, spec, exist_ok=True, on_done=on_done)
+        create_topic(shard, text, spec, exist_ok=True, on_done=on_done)
         return
-    check_free(broker, name)
+    check_free(shard, name)
     space = namespace_of(name)
-    policies = namespace_policies(broker, space)
+    policies = namespace_policies(shard, space)
     if not policies.auto_create:
         raise TopicNotFound(
             f"topic {name} does not exist, and auto-creation is off in namespace {space!r}; "
@@ -122,7 +122,7 @@ def create_missing(
             f"`danubius topics create {name}` if you want a plain topic of this name"
         )
     if not policies.auto_partitions:
-        create_topic(broker, text, spec, exist_ok=True, on_done=on_done)
+        create_topic(shard, text, spec, exist_ok=True, on_done=on_done)
         return
 
     def partitioned(error: DanubiusError | None) -> None:
@@ -130,30 +130,30 @@ def create_missing(
         on_done(error or partitioned_error(name, policies.auto_partitions))
 
     create_partitioned(
-        broker, text, spec, policies.auto_partitions, exist_ok=True, on_done=partitioned
+        shard, text, spec, policies.auto_partitions, exist_ok=True, on_done=partitioned
     )
 
 
-def _created(broker: Broker, created: TopicCreated, error: DanubiusError | None) -> None:
+def _created(shard: Shard, created: TopicCreated, error: DanubiusError | None) -> None:
     name = parse_topic_name(created.name)
     if error is not None:
-        _finish_creating(broker, name, error)
+        _finish_creating(shard, name, error)
         return
     log.info("topic created", extra={"topic": name, "dispatch": created.spec.dispatch.value})
-    _finish_creating(broker, name, broker.topics[name])
+    _finish_creating(shard, name, shard.topics[name])
 
 
-def _finish_creating(broker: Broker, name: TopicName, result: Topic | DanubiusError) -> None:
-    for on_done in broker.creating.pop(name):
+def _finish_creating(shard: Shard, name: TopicName, result: Topic | DanubiusError) -> None:
+    for on_done in shard.creating.pop(name):
         on_done(result)
 
 
 def _accept_existing(
-    broker: Broker, topic: Topic, spec: TopicSpec, *, exist_ok: bool
+    shard: Shard, topic: Topic, spec: TopicSpec, *, exist_ok: bool
 ) -> Topic | DanubiusError:
     if not exist_ok:
         return TopicExists(f"topic {topic.name} exists already")
-    if not same_settings(broker, topic.name, topic.spec, spec):
+    if not same_settings(shard, topic.name, topic.spec, spec):
         told = topic.spec.describe()
         return TopicExists(f"topic {topic.name} exists already with other settings: {told}")
     return topic
@@ -163,22 +163,22 @@ def _accept_existing(
 
 
 def update_topic(
-    broker: Broker, text: str, change: Policies, partitions: int | None, on_done: OnDone
+    shard: Shard, text: str, change: Policies, partitions: int | None, on_done: OnDone
 ) -> None:
     """Change a topic's own policies; of a partitioned one also the number of partitions."""
     name = parse_topic_name(text)
-    _check_whole(broker, name, "change")
+    _check_whole(shard, name, "change")
     if (
         partitions is not None
-        or name in broker.partitioned
-        or broker.spaces.changing_around(name) is not None
+        or name in shard.partitioned
+        or shard.spaces.changing_around(name) is not None
     ):
-        update_partitioned(broker, name, change, partitions, on_done)
+        update_partitioned(shard, name, change, partitions, on_done)
         return
-    topic = broker.topic(name)
+    topic = shard.topic(name)
     change.check()
     # Changes that were appended and are not durable yet come before this one.
-    planned = broker.spaces.planned
+    planned = shard.spaces.planned
     own = topic.own_policies
     before = planned.get(name, own if own is not None else topic.spec.layer())
     layer = planned[name] = before.patched(change)
@@ -188,24 +188,24 @@ def update_topic(
             planned.pop(name, None)
         on_done(error)
 
-    commit_facts(broker, [TopicChanged(topic.id, layer)], done)
+    commit_facts(shard, [TopicChanged(topic.id, layer)], done)
 
 
-def delete_topic(broker: Broker, text: str, on_done: OnDone) -> None:
+def delete_topic(shard: Shard, text: str, on_done: OnDone) -> None:
     """Delete a topic; it takes nothing more from here on, and is gone once that is durable."""
     name = parse_topic_name(text)
-    again = functools.partial(delete_topic, broker, text, on_done)
-    if when_settled(broker, name, again, on_done):
+    again = functools.partial(delete_topic, shard, text, on_done)
+    if when_settled(shard, name, again, on_done):
         return
-    _check_whole(broker, name, "delete")
-    if name in broker.partitioned:
-        delete_partitioned(broker, name, on_done)
+    _check_whole(shard, name, "delete")
+    if name in shard.partitioned:
+        delete_partitioned(shard, name, on_done)
     else:
-        remove_topics(broker, [broker.topic(name)], [], [], on_done)
+        remove_topics(shard, [shard.topic(name)], [], [], on_done)
 
 
-def _check_whole(broker: Broker, name: TopicName, deed: str) -> None:
-    known = whole_of(broker, name)
+def _check_whole(shard: Shard, name: TopicName, deed: str) -> None:
+    known = whole_of(shard, name)
     if known is not None:
         raise InvalidArgument(
             f"Cannot {deed} individual partition {name}: {deed} {known.name} as a whole"
@@ -215,18 +215,18 @@ def _check_whole(broker: Broker, name: TopicName, deed: str) -> None:
 # ---------------------------------------------------------------- list
 
 
-def list_topics(broker: Broker, namespace: str, after: str, limit: int) -> tuple[list[Topic], bool]:
+def list_topics(shard: Shard, namespace: str, after: str, limit: int) -> tuple[list[Topic], bool]:
     """One page in order of name, and whether there is more."""
     page: list[Topic] = []
-    for name in _names_after(broker, namespace, after):
+    for name in _names_after(shard, namespace, after):
         if len(page) == limit:
             return page, True
-        page.append(broker.topics[name])
+        page.append(shard.topics[name])
     return page, False
 
 
-def _names_after(broker: Broker, namespace: str, after: str) -> Iterator[TopicName]:
-    spaces = broker.spaces
+def _names_after(shard: Shard, namespace: str, after: str) -> Iterator[TopicName]:
+    spaces = shard.spaces
     # In the order of the whole names: '/a-b/t' comes before '/a/t'.
     order = [namespace] if namespace else sorted(spaces.namespaces, key=lambda n: f"/{n}/")
     for space in order:

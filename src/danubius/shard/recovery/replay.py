@@ -23,7 +23,7 @@ from danubius.shard.state.snapshot import newest_stamp_ms
 
 if TYPE_CHECKING:
     from danubius.shard.recovery.survey import Survey
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import TopicState
     from danubius.wal.journal import JournalRecord
     from danubius.wal.ports import SnapshotPort
@@ -37,10 +37,8 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Rebuilds one broker; used once, before it serves anyone."""
 
-    def __init__(
-        self, broker: Broker, snapshots: SnapshotPort, survey: Survey | None = None
-    ) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, snapshots: SnapshotPort, survey: Survey | None = None) -> None:
+        self._shard = shard
         self._snapshots = snapshots
         self._survey = survey
         self._producers: dict[tuple[int, int], Producer] = {}
@@ -52,35 +50,35 @@ class Recovery:
 
     async def run(self) -> int:
         """Recover everything that was committed; returns the position of the snapshot it began from."""
-        broker = self._broker
-        survey = self._survey or survey_state(self._snapshots, broker.journal)
+        shard = self._shard
+        survey = self._survey or survey_state(self._snapshots, shard.journal)
         snapshot = survey.snapshot
         self._snapshots.set_aside()
-        broker.ledgers.position = lambda: broker.committed_position
-        broker.ledgers.recover_files(survey.ledger_state)
-        broker.ledgers.start()
-        broker.next_id = snapshot.next_id
-        restore_spaces(broker, snapshot)
-        restore_jobs(broker, snapshot.jobs)
+        shard.ledgers.position = lambda: shard.committed_position
+        shard.ledgers.recover_files(survey.ledger_state)
+        shard.ledgers.start()
+        shard.next_id = snapshot.next_id
+        restore_spaces(shard, snapshot)
+        restore_jobs(shard, snapshot.jobs)
         for state in snapshot.topics:
             self._restore(state)
-        broker.ages.begin(newest_stamp_ms(snapshot))
+        shard.ages.begin(newest_stamp_ms(snapshot))
         await self._replay(survey)
-        broker.recovered_position = broker.committed_position
-        broker.recovered_next_id = broker.next_id
+        shard.recovered_position = shard.committed_position
+        shard.recovered_next_id = shard.next_id
         log.info(
             "recovered",
             extra={
-                "topics": len(broker.topics),
+                "topics": len(shard.topics),
                 "journal_records": survey.journal_records,
                 "journal_bytes": survey.journal_bytes,
-                "epoch": broker.epoch,
+                "epoch": shard.epoch,
             },
         )
         return survey.position
 
     def _restore(self, state: TopicState) -> None:
-        topic = restore_topic(self._broker, state)
+        topic = restore_topic(self._shard, state)
         self._known_to[topic.id] = state.position
         for stored in state.producers:
             producer = Producer(
@@ -93,20 +91,20 @@ class Recovery:
             topic.pipeline.sequencer.restore(producer)
             self._producers[topic.id, producer.id] = producer
         for subscription in state.subscriptions:
-            restore_subscription(self._broker, topic, subscription)
+            restore_subscription(self._shard, topic, subscription)
 
     async def _replay(self, survey: Survey) -> None:
-        broker = self._broker
-        broker.committed_position = survey.position
+        shard = self._shard
+        shard.committed_position = survey.position
         since_yield = 0
         for record in survey.records():
             self._apply(record)
-            broker.committed_position = record.end_position
+            shard.committed_position = record.end_position
             since_yield += len(record.body)
             if since_yield >= YIELD_BYTES:
                 since_yield = 0
                 await self._let_flusher_catch_up()
-        broker.journal.secure()
+        shard.journal.secure()
 
     async def _let_flusher_catch_up(self) -> None:
         """Keep what is not in ledgers within its bound; on a full disk the bound is the journal's, which holds it all.
@@ -114,7 +112,7 @@ class Recovery:
         Such a broker serves what it has, refuses to publish, and writes the ledgers when there is room.
         """
         await asyncio.sleep(0)
-        ledgers = self._broker.ledgers
+        ledgers = self._shard.ledgers
         if not ledgers.is_congested:
             return
         flushed = asyncio.get_running_loop().create_future()
@@ -128,7 +126,7 @@ class Recovery:
             self._is_full = True
             log.error(
                 "the disk is full: what the journal holds stays in memory until there is room for ledgers",
-                extra={"bytes_max": self._broker.journal.bytes_max, "error": error.message},
+                extra={"bytes_max": self._shard.journal.bytes_max, "error": error.message},
             )
 
     def _apply(self, record: JournalRecord) -> None:
@@ -144,7 +142,7 @@ class Recovery:
         self, record: JournalRecord, topic_id: int, batch: memoryview, *, is_sequenced: bool
     ) -> None:
         """A batch that is not sequenced is the broker's own: what its header says of a producer was true elsewhere."""
-        topic = self._broker.topics_by_id.get(TopicId(topic_id))
+        topic = self._shard.topics_by_id.get(TopicId(topic_id))
         if topic is None or self._is_known(record, topic_id):
             return
         header = read_header(batch)
@@ -157,7 +155,7 @@ class Recovery:
         if header.flags & EXPIRES:
             topic.has_expiring = True
         if topic.parent == STAGE_LOG:
-            count_staged(self._broker, header)
+            count_staged(self._shard, header)
         first = header.base_offset
         topic.log.append(
             Entry(Offset(first), Offset(first + header.count), batch, header.last_time_us)
@@ -170,13 +168,13 @@ class Recovery:
         topic_id: int | None = getattr(event, "topic_id", None)
         if topic_id is not None and self._is_known(record, topic_id):
             return
-        self._broker.apply(event)
+        self._shard.apply(event)
         if isinstance(event, ProducerStarted):
             self._remember(event)
 
     def _remember(self, started: ProducerStarted) -> None:
         """Batches name their producers by number only."""
-        topic = self._broker.topics_by_id.get(TopicId(started.topic_id))
+        topic = self._shard.topics_by_id.get(TopicId(started.topic_id))
         if topic is not None:
             producer = topic.pipeline.sequencer.producer_or_none(started.name)
             assert producer is not None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from danubius.ledger.entry import Entry
     from danubius.record.batch import Header
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
     OnDone = Callable[[list[Offset] | DanubiusError], None]
 
@@ -75,10 +75,10 @@ _decoder: Final = msgspec.msgpack.Decoder(_Head)
 class Atomic:
     """Commits atomic records of one broker, on the loop."""
 
-    __slots__ = ("_broker", "_is_failing")
+    __slots__ = ("_shard", "_is_failing")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
         self._is_failing = False
 
     def commit(self, appends: Sequence[Append], facts: Sequence[Event], on_done: OnDone) -> None:
@@ -104,19 +104,19 @@ class Atomic:
         reserved = [(a.topic, a.topic.pipeline.reserve(a.batch, a.header)) for a in appends]
         body = [head, *(append.batch for append in appends)]
         token = _Commit(self, reserved, facts, on_done)
-        self._broker.journal.append(ATOMIC_RECORD, 0, body, token, sync=True)
+        self._shard.journal.append(ATOMIC_RECORD, 0, body, token, sync=True)
 
     def on_committed(self, commit: _Commit) -> None:
         for topic, entry in commit.reserved:
             topic.pipeline.settle(entry)
         for fact in commit.facts:
-            self._broker.apply(fact)
+            self._shard.apply(fact)
         commit.on_done([Offset(entry.first) for _, entry in commit.reserved])
 
     def on_failed(self, commit: _Commit, error: DanubiusError) -> None:
         for topic, _ in commit.reserved:
             topic.pipeline.cancel()
-        journal = self._broker.journal
+        journal = self._shard.journal
         queued = journal.queued_bytes
         self._is_failing = True
         try:

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.core.stages import Job
 
 
 class Capture:
     """One capture: `topics` are to be looked at one by one, in any number of turns; then there is a snapshot."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.position = broker.committed_position
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self.position = shard.committed_position
         """From here on the journal must be kept for this snapshot."""
-        self._namespaces = list(broker.namespaces.values())
-        self._partitioned = list(broker.partitioned.values())
-        self._committed = list(broker.committed_transactions)
-        self._jobs = [_job_state(job) for job in broker.jobs.by_name.values()]
+        self._namespaces = list(shard.namespaces.values())
+        self._partitioned = list(shard.partitioned.values())
+        self._committed = list(shard.committed_transactions)
+        self._jobs = [_job_state(job) for job in shard.jobs.by_name.values()]
         self._states: list[msgspec.Raw] = []
         self.topics: list[Topic] = []
-        for topic in broker.topics_by_id.values():
+        for topic in shard.topics_by_id.values():
             if topic.parent:
                 self.look_at(topic)
             else:
@@ -50,21 +50,21 @@ class Capture:
 
     def look_at(self, topic: Topic) -> None:
         """Take down the state of a topic as of the last commit, if it has not been deleted meanwhile."""
-        broker = self._broker
-        if broker.topics_by_id.get(topic.id) is topic:
-            self._states.append(encode_topic(_topic_state(topic, broker.committed_position)))
+        shard = self._shard
+        if shard.topics_by_id.get(topic.id) is topic:
+            self._states.append(encode_topic(_topic_state(topic, shard.committed_position)))
 
     def snapshot(self) -> CapturedSnapshot:
         # Subscriptions and producers of topics that were looked at last may have drawn the latest numbers.
         return CapturedSnapshot(
-            self._broker.next_id,
+            self._shard.next_id,
             self._states,
             self._namespaces,
             self._partitioned,
             self._committed,
             self._jobs,
-            self._broker.broker_id,
-            self._broker.epoch,
+            self._shard.broker_id,
+            self._shard.epoch,
         )
 
 

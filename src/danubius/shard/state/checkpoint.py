@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.runtime.threads import Spawn, WorkerPort
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import CapturedSnapshot
     from danubius.wal.ports import SnapshotPort
 
@@ -62,8 +62,8 @@ class _Save:
 class Checkpointer:
     """Keeps the journal short and the restart quick; its timer drives the broker's ticks."""
 
-    def __init__(self, broker: Broker, snapshots: SnapshotPort, spawn: Spawn = Worker) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, snapshots: SnapshotPort, spawn: Spawn = Worker) -> None:
+        self._shard = shard
         self._snapshots = snapshots
         self._worker: WorkerPort[_Save] = spawn(
             "danubius-snapshot", self._save, on_crash=self._crashed
@@ -90,7 +90,7 @@ class Checkpointer:
                 f"the last {self._failures_in_row} checkpoints failed, so the journal only grows: "
                 f"{self._failure.message}"
             )
-        running_s = (self._broker.clock.monotonic_ns() - self._started_ns) // 1_000_000_000
+        running_s = (self._shard.clock.monotonic_ns() - self._started_ns) // 1_000_000_000
         if self._is_running and running_s >= STUCK_S:
             return f"a checkpoint has been under way for {running_s} s, and the journal only grows"
         return None
@@ -98,7 +98,7 @@ class Checkpointer:
     @property
     def age_s(self) -> float:
         """Since the last one, or the start."""
-        return max(0, self._broker.clock.monotonic_ns() - self._last_ns) / 1e9
+        return max(0, self._shard.clock.monotonic_ns() - self._last_ns) / 1e9
 
     @property
     def trimmed_position(self) -> int:
@@ -110,12 +110,12 @@ class Checkpointer:
         if self._is_running or self._is_stopped or self._ticks < self._retry_tick:
             return
         # The fact moves the position: two snapshots of the same one would be one.
-        self._broker.commit(BARRIER, self._run_if_idle)
+        self._shard.commit(BARRIER, self._run_if_idle)
 
     def _run_if_idle(self, error: DanubiusError | None) -> None:
         if error is None:
             # Not in the middle of a commit, whose position is not known yet.
-            self._broker.loop.call_soon(self._run_now)
+            self._shard.loop.call_soon(self._run_now)
 
     def _run_now(self) -> None:
         if not self._is_running and not self._is_stopped:
@@ -124,9 +124,9 @@ class Checkpointer:
     def start(self, recovered_position: int) -> None:
         """Begin ticking; `recovered_position` is that of the snapshot the broker started from."""
         self._last_position = recovered_position
-        self._last_ns = self._broker.clock.monotonic_ns()
+        self._last_ns = self._shard.clock.monotonic_ns()
         self._worker.start()
-        self._broker.loop.call_later(TICK_MS / 1000, self._tick)
+        self._shard.loop.call_later(TICK_MS / 1000, self._tick)
 
     def stop(self) -> None:
         """No further ticks; waits for a save under way."""
@@ -137,50 +137,50 @@ class Checkpointer:
         if self._is_stopped:
             return
         self._ticks += 1
-        broker = self._broker
-        broker.ticks.advance(TICK_MS)
+        shard = self._shard
+        shard.ticks.advance(TICK_MS)
         # Those who wait for room must hear of it when there will be none.
-        broker.pressure.relieve()
+        shard.pressure.relieve()
         if self._is_due():
             self.run(_ignore)
-        broker.loop.call_later(TICK_MS / 1000, self._tick)
+        shard.loop.call_later(TICK_MS / 1000, self._tick)
 
     def _is_due(self) -> bool:
-        broker = self._broker
+        shard = self._shard
         if self._is_running or self._ticks < self._retry_tick:
             return False
-        config, topics = broker.config, len(broker.topics)
-        more_bytes = min(topics * config.checkpoint_topic_bytes, broker.journal.bytes_max // 2)
+        config, topics = shard.config, len(shard.topics)
+        more_bytes = min(topics * config.checkpoint_topic_bytes, shard.journal.bytes_max // 2)
         due_bytes = config.checkpoint_bytes + more_bytes
-        if broker.committed_position - self._last_position >= due_bytes:
+        if shard.committed_position - self._last_position >= due_bytes:
             return True
-        if broker.journal.is_nearly_full and self._trimmed_position < broker.committed_position:
+        if shard.journal.is_nearly_full and self._trimmed_position < shard.committed_position:
             # Even if nothing was committed since the last one: its journal is kept for the snapshot before it.
             return True
-        age_ms = (broker.clock.monotonic_ns() - self._last_ns) // 1_000_000
+        age_ms = (shard.clock.monotonic_ns() - self._last_ns) // 1_000_000
         return (
-            age_ms >= broker.config.checkpoint_interval_ms
-            and broker.committed_position != self._last_position
+            age_ms >= shard.config.checkpoint_interval_ms
+            and shard.committed_position != self._last_position
         )
 
     def run(self, on_done: Callable[[DanubiusError | None], None]) -> None:
         """Make one checkpoint as of now."""
         self._is_running = True
-        broker = self._broker
-        self._started_ns = broker.clock.monotonic_ns()
-        capture = Capture(broker)
+        shard = self._shard
+        self._started_ns = shard.clock.monotonic_ns()
+        capture = Capture(shard)
 
         def captured() -> None:
             if self._is_stopped:
                 flushed(ShuttingDown("the broker is stopping and saves no more"))
             else:
-                broker.ledgers.flush(flushed)
+                shard.ledgers.flush(flushed)
 
         def flushed(error: DanubiusError | None) -> None:
             if error is not None:
                 saved(error)
             else:
-                broker.journal.sync(synced)
+                shard.journal.sync(synced)
 
         def synced(error: DanubiusError | None) -> None:
             if error is None and self._is_stopped:
@@ -188,7 +188,7 @@ class Checkpointer:
             if error is not None:
                 saved(error)
             else:
-                is_sole = broker.journal.is_nearly_full
+                is_sole = shard.journal.is_nearly_full
                 save = _Save(capture.position, capture.snapshot(), saved, is_sole=is_sole)
                 self._worker.put(save)
 
@@ -196,7 +196,7 @@ class Checkpointer:
             self._finished(capture.position, outcome)
             on_done(outcome if isinstance(outcome, DanubiusError) else None)
 
-        in_slices(broker.loop, capture.topics, TOPICS_A_SLICE, capture.look_at, captured)
+        in_slices(shard.loop, capture.topics, TOPICS_A_SLICE, capture.look_at, captured)
 
     def _finished(self, position: int, outcome: int | DanubiusError) -> None:
         self._is_running = False
@@ -212,10 +212,10 @@ class Checkpointer:
             return
         self._failure, self._failures_in_row = None, 0
         self._last_position = position
-        self._last_ns = self._broker.clock.monotonic_ns()
+        self._last_ns = self._shard.clock.monotonic_ns()
         self.checkpoints += 1
         self._trimmed_position = outcome
-        self._broker.journal.trim(outcome)
+        self._shard.journal.trim(outcome)
         log.debug("checkpoint", extra={"position": position})
 
     def _save(self, saves: list[_Save], _now_ns: int) -> None:
@@ -226,12 +226,12 @@ class Checkpointer:
                 outcome = self._snapshots.save(save.position, data, is_sole=save.is_sole)
             except DanubiusError as failure:
                 outcome = failure
-            self._broker.loop.call_soon_threadsafe(save.on_saved, outcome)
+            self._shard.loop.call_soon_threadsafe(save.on_saved, outcome)
 
     def _crashed(self, saves: list[_Save], crash: BaseException) -> None:
         for save in saves:
             error = StorageFailed(f"the snapshot thread ended: {crash}")
-            self._broker.loop.call_soon_threadsafe(functools.partial(save.on_saved, error))
+            self._shard.loop.call_soon_threadsafe(functools.partial(save.on_saved, error))
 
 
 def _ignore(_error: DanubiusError | None) -> None:

@@ -114,7 +114,7 @@ class Office:
     async def topics_in(self, namespace: str) -> list[TopicLine]:
         """Those of one namespace, in order, partitions by their own names."""
         parse_name("namespace", namespace)
-        find_namespace(self.node.broker, namespace)
+        find_namespace(self.node.shard, namespace)
         return [_line(topic) async for topic in self._topics(namespace)]
 
     async def topics(self) -> list[TopicLine]:
@@ -124,7 +124,7 @@ class Office:
     async def _topics(self, namespace: str) -> AsyncIterator[Topic]:
         after = ""
         while True:
-            page, is_more = list_topics(self.node.broker, namespace, after, PAGE)
+            page, is_more = list_topics(self.node.shard, namespace, after, PAGE)
             for topic in page:
                 if not topic.is_deleting:
                     yield topic

@@ -148,7 +148,7 @@ class TopicAdmin:
         spec = TopicSpec(dispatch=dispatch_of(request.dispatch_strategy))
         if request.schema_subject not in _PAYLOAD_TYPES:
             refuse_subject(request.schema_subject)
-        find_namespace(self._office.node.broker, namespace_of(parse_topic_name(name)))
+        find_namespace(self._office.node.shard, namespace_of(parse_topic_name(name)))
         await self._office.ask(admin.CreateTopic(name, spec, partitions))
 
     async def delete(self, request: Any, context: Context) -> Any:

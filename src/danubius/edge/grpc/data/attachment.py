@@ -71,7 +71,7 @@ class Attachment:
     ) -> None:
         self.known = known
         self._broker_url = broker_url
-        self._broker = node.broker
+        self._shard = node.shard
         self._line = Line(node, address, self._heard)
         self._on_ended = on_ended
         self._handle = 0
@@ -93,7 +93,7 @@ class Attachment:
     async def open(self, failure: FailurePolicy | None) -> None:
         """Attach it; creates the subscription, at the end of the topic, if there is none."""
         known = self.known
-        topic = self._broker.topic(known.topic)
+        topic = self._shard.topic(known.topic)
         if not topic.is_reliable:
             failure = None
         try:
@@ -198,7 +198,7 @@ class Attachment:
         room = max(0, most - self._granted - self._waiting - len(self._unacked))
         if room * 2 < most and not is_late:
             if room and self._late is None:
-                self._late = self._broker.loop.call_later(GRANT_S, self._grant_late)
+                self._late = self._shard.loop.call_later(GRANT_S, self._grant_late)
             room = 0
         if room or self._owed_bytes * 2 >= STREAM_BYTES:
             self._granted += room
@@ -222,7 +222,7 @@ class Attachment:
             self._arrived.set()
         elif isinstance(command, ConsumerClosed) and self.ended is None:
             self.ended = error_from_code(command.code, command.message)
-            self._broker.loop.call_soon(self.close, self.ended)  # the broker is in the middle of it
+            self._shard.loop.call_soon(self.close, self.ended)  # the broker is in the middle of it
 
     # ------------------------------------------------------------ settling
 

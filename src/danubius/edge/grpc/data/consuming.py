@@ -80,8 +80,8 @@ class Consumers:
 
     def __init__(self, node: Node, book: ConsumerBook, broker_url: str) -> None:
         self._node = node
-        self._broker = node.broker
-        self._loop = node.broker.loop
+        self._shard = node.shard
+        self._loop = node.shard.loop
         self._book = book
         self._broker_url = broker_url
         self._consumers: dict[int, GrpcConsumer] = {}
@@ -141,7 +141,7 @@ class Consumers:
 
     def _failure(self, known: Known) -> FailurePolicy | None:
         """What Danube does with messages that fail, unless the topic's policies say something else."""
-        policy = self._broker.topic(known.topic).policies.failure
+        policy = self._shard.topic(known.topic).policies.failure
         told = unless_told(policy)
         return None if told == policy else told
 
@@ -233,7 +233,7 @@ class Consumers:
     def _is_taken(self, consumer: GrpcConsumer) -> bool:
         """Whether a client of another protocol consumes under this name; it came later, and is not driven out."""
         known = consumer.known
-        topic = self._broker.topics.get(TopicName(known.topic))
+        topic = self._shard.topics.get(TopicName(known.topic))
         subscription = topic.subscriptions.get(known.subscription) if topic is not None else None
         if subscription is None or consumer.spare is not None:
             return False
@@ -312,7 +312,7 @@ class Consumers:
 
     def _ack_unheld(self, name: str, subscription: str, offset: int) -> None:
         """Its stream has ended, or the broker was restarted, since it was delivered."""
-        topic = self._broker.topic(name)
+        topic = self._shard.topic(name)
         if not topic.is_reliable:
             return
         if offset >= topic.log.end_offset:
@@ -322,7 +322,7 @@ class Consumers:
         found = topic.subscriptions.get(subscription)
         if found is None:
             raise SubscriptionNotFound(f"topic {name} has no subscription {subscription!r}")
-        self._broker.start_pump(topic, found)
+        self._shard.start_pump(topic, found)
         assert found.pump is not None
         found.pump.acked([(offset, offset + 1)])
 

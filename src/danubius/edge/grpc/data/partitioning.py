@@ -43,17 +43,17 @@ class Partitioning:
 
     def __init__(self, node: Node, line: Line) -> None:
         self._node = node
-        self._broker = node.broker
+        self._shard = node.shard
         self._line = line
         self._changes: dict[TopicName, _Change] = {}
 
     async def provide(self, topic: TopicName, dispatch: Dispatch) -> None:
         """See to it that a partition exists; nothing if the name is none of a partition, or there is one already."""
         found = base_of(topic)
-        if found is None or self._broker.topic_or_none(topic) is not None:
+        if found is None or self._shard.topic_or_none(topic) is not None:
             return
         base, index = found
-        policies = namespace_policies(self._broker, namespace_of(base))
+        policies = namespace_policies(self._shard, namespace_of(base))
         if not policies.auto_create:
             raise TopicNotFound(
                 f"topic {topic} does not exist, and auto-creation is off in its namespace; "
@@ -64,7 +64,7 @@ class Partitioning:
         change.users += 1
         try:
             async with change.lock:
-                if self._broker.topic_or_none(topic) is None:
+                if self._shard.topic_or_none(topic) is None:
                     await self._grow(base, change.wanted, dispatch)
         finally:
             change.users -= 1
@@ -72,10 +72,10 @@ class Partitioning:
                 del self._changes[base]
 
     async def _grow(self, base: TopicName, count: int, dispatch: Dispatch) -> None:
-        if base not in self._broker.partitioned:
+        if base not in self._shard.partitioned:
             await self._line.ask(CreateTopic(base, TopicSpec(dispatch), True, count))
             return
-        done: asyncio.Future[None] = self._broker.loop.create_future()
+        done: asyncio.Future[None] = self._shard.loop.create_future()
 
         def replied(reply: AdminReply | DanubiusError) -> None:
             if done.done():

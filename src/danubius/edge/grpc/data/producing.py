@@ -215,8 +215,8 @@ class Producers:
     """Everything that Danube's clients publish."""
 
     def __init__(self, node: Node) -> None:
-        self._broker = node.broker
-        self.loop = node.broker.loop
+        self._shard = node.shard
+        self.loop = node.shard.loop
         self.line = Line(node, _ADDRESS, self._heard, self._arm)
         self.waiting_bytes = 0
         self._known: dict[tuple[str, str], GrpcProducer] = {}
@@ -260,7 +260,7 @@ class Producers:
         """Store a message; `on_stored` hears how that ended. What is wrong from the beginning is raised."""
         if self.waiting_bytes + draft.size > WAITING_BYTES_MAX:
             raise Overloaded("too much waits for the broker's disk; try again in a second")
-        existing = self._broker.topics.get(topic)
+        existing = self._shard.topics.get(topic)
         producer = self._known.get((topic, name))
         if existing is not None:
             draft.check(existing.policies.message_bytes_max)
@@ -279,7 +279,7 @@ class Producers:
             opening.exception()  # whoever waits for the producer was told
 
     def _find_topic(self, topic: TopicName) -> Topic:
-        existing = self._broker.topic_or_none(topic)
+        existing = self._shard.topic_or_none(topic)
         if existing is None:
             raise TopicNotFound(f"topic {topic} does not exist: create the producer again")
         return existing
@@ -348,7 +348,7 @@ class Producers:
         self, topic: TopicName, name: str, dispatch: Dispatch, access: Access
     ) -> int:
         spec, resume_epoch = TopicSpec(dispatch), 0
-        existing = self._broker.topic_or_none(topic)
+        existing = self._shard.topic_or_none(topic)
         if existing is not None:
             if existing.attached.get(name) is not None:
                 raise ProducerBusy(

@@ -54,7 +54,7 @@ class ProducerEdge:
     """danube.ProducerService."""
 
     def __init__(self, node: Node, producers: Producers) -> None:
-        self._broker = node.broker
+        self._shard = node.shard
         self._producers = producers
         self._partitioning = Partitioning(node, producers.line)
 
@@ -73,8 +73,8 @@ class ProducerEdge:
         access = _known_value(_ACCESSES, request.producer_access_mode, "producer_access_mode")
         if request.HasField("schema_ref"):
             refuse_subject(request.schema_ref.subject)
-        if self._broker.topic_or_none(topic) is None:
-            find_namespace(self._broker, namespace_of(topic))  # only operators make one
+        if self._shard.topic_or_none(topic) is None:
+            find_namespace(self._shard, namespace_of(topic))  # only operators make one
         await self._partitioning.provide(topic, dispatch)
         self._check_dispatch(topic, dispatch)
         producer = await self._producers.open(topic, name, dispatch, access)
@@ -85,7 +85,7 @@ class ProducerEdge:
         )
 
     def _check_dispatch(self, topic: TopicName, dispatch: Dispatch) -> None:
-        existing = self._broker.topic_or_none(topic)
+        existing = self._shard.topic_or_none(topic)
         if existing is not None and existing.spec.dispatch is not dispatch:
             raise Refused(
                 Code.FAILED_PRECONDITION,
@@ -123,7 +123,7 @@ class ProducerEdge:
             request.payload,
             request.routing_key.encode() if request.HasField("routing_key") else None,
             dict(request.attributes) if request.attributes else None,
-            time_ms * 1000 if time_ms else self._broker.clock.wall_us(),
+            time_ms * 1000 if time_ms else self._shard.clock.wall_us(),
             (request.schema_id, request.schema_version),
             size,
         )
@@ -195,7 +195,7 @@ class DiscoveryEdge:
     def __init__(
         self, node: Node, addresses: Addresses, producers: Producers, consumers: Consumers
     ) -> None:
-        self._broker = node.broker
+        self._shard = node.shard
         self._addresses = addresses
         self._producers = producers
         self._consumers = consumers
@@ -229,10 +229,10 @@ class DiscoveryEdge:
 
     def _names(self, name: TopicName) -> list[TopicName]:
         """The topic itself, or its partitions; nothing if there is none of this name."""
-        known = self._broker.partitioned.get(name)
+        known = self._shard.partitioned.get(name)
         if known is not None:
             return partition_names(name, known.partitions)
-        return [] if self._broker.topic_or_none(name) is None else [name]
+        return [] if self._shard.topic_or_none(name) is None else [name]
 
     def _check_topic(self, text: str) -> None:
         name = parse_topic_name(text)

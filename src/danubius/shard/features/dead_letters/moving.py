@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from danubius.shard.features.dead_letters.letters import Letter
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
 
 REDRIVE: Final = "~redrive"
@@ -68,30 +68,30 @@ RETRY_S_MAX: Final = 5.0
 log = logging.getLogger(__name__)
 
 
-def dead_letter_name(broker: Broker, topic: Topic, subscription: str, named: str) -> TopicName:
+def dead_letter_name(shard: Shard, topic: Topic, subscription: str, named: str) -> TopicName:
     """The dead-letter topic: as the policy names it, or after topic and subscription; partitions share one."""
     if named:
         return parse_topic_name(named)
     found = base_of(topic.name)
-    base = found[0] if found is not None and found[0] in broker.partitioned else topic.name
+    base = found[0] if found is not None and found[0] in shard.partitioned else topic.name
     return parse_topic_name(default_dead_letters(base, subscription))
 
 
 class DeadLetters:
     """Moves what subscriptions condemned, on the loop."""
 
-    def __init__(self, broker: Broker, atomic: Atomic, about: About) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic, about: About) -> None:
+        self._shard = shard
         self._atomic = atomic
         self._about = about
         self._moves: dict[Subscription, _Move] = {}
         self.sweeping: set[Subscription] = set()
         """Hidden subscriptions whose letters are just being sent back or purged."""
-        broker.on_condemned = self.take
+        shard.on_condemned = self.take
 
     def start(self) -> None:
         """What had failed too often before a restart goes now: perhaps no consumer comes back."""
-        for topic in self._broker.topics_by_id.values():
+        for topic in self._shard.topics_by_id.values():
             for subscription in topic.subscriptions.values():
                 self.look(topic, subscription)
 
@@ -102,16 +102,16 @@ class DeadLetters:
             if rule.then is Exhausted.DEAD_LETTER and any(
                 rule.is_exhausted(attempts) for attempts in subscription.attempts.values()
             ):
-                self._broker.start_pump(topic, subscription)
+                self._shard.start_pump(topic, subscription)
                 self.take(topic, subscription)
 
     def take(self, topic: Topic, subscription: Subscription) -> None:
         """Messages of this subscription were condemned."""
         if subscription not in self._moves:
-            move = _Move(self._broker, self._atomic, self._about, topic, subscription, self._ended)
+            move = _Move(self._shard, self._atomic, self._about, topic, subscription, self._ended)
             self._moves[subscription] = move
             # Not in the pump's turn that brought it.
-            self._broker.loop.call_soon(move.go)
+            self._shard.loop.call_soon(move.go)
 
     def _ended(self, subscription: Subscription) -> None:
         del self._moves[subscription]
@@ -122,14 +122,14 @@ class _Move:
 
     def __init__(
         self,
-        broker: Broker,
+        shard: Shard,
         atomic: Atomic,
         about: About,
         topic: Topic,
         subscription: Subscription,
         on_ended: Callable[[Subscription], None],
     ) -> None:
-        self._broker = broker
+        self._shard = shard
         self._atomic = atomic
         self._about = about
         self._topic = topic
@@ -168,10 +168,10 @@ class _Move:
 
     def _find_grave(self) -> Topic | None:
         """The dead-letter topic; None if it is just being made ready, which leads here again."""
-        broker = self._broker
+        shard = self._shard
         named = policy_of(self._topic, self._subscription).dead_letter_topic
-        name = dead_letter_name(broker, self._topic, self._subscription.name, named)
-        grave = broker.topics.get(name)
+        name = dead_letter_name(shard, self._topic, self._subscription.name, named)
+        grave = shard.topics.get(name)
         if grave is None:
             self._dig(name)
             return None
@@ -181,7 +181,7 @@ class _Move:
                 f"{name} cannot be the dead-letter topic of {self._topic.name}: it must be another, reliable topic"
             )
         if REDRIVE not in grave.subscriptions:
-            broker.create_subscription(
+            shard.create_subscription(
                 grave, REDRIVE, SubscriptionType.SHARED, EARLIEST, self._on_prepared
             )
             return None
@@ -189,50 +189,50 @@ class _Move:
 
     def _dig(self, name: TopicName) -> None:
         """Create the dead-letter topic and its hidden subscription, in one record."""
-        broker = self._broker
+        shard = self._shard
         space, whole = namespace_of(name), base_of(name)
-        if space not in BUILT_IN and space not in broker.namespaces:
+        if space not in BUILT_IN and space not in shard.namespaces:
             raise NamespaceNotFound(
                 f"namespace {space!r} of the dead-letter topic {name} does not exist"
             )
-        if name in broker.partitioned or (whole is not None and whole[0] in broker.partitioned):
+        if name in shard.partitioned or (whole is not None and whole[0] in shard.partitioned):
             raise InvalidArgument(
                 f"{name} cannot be a dead-letter topic: it is partitioned, or a partition"
             )
-        if name in broker.creating or broker.spaces.changing_around(name) is not None:
+        if name in shard.creating or shard.spaces.changing_around(name) is not None:
             self._retry(Overloaded(f"topic {name} is just being made"))
             return
-        broker.creating[name] = []
-        now_ms = broker.clock.wall_us() // 1000
-        created = TopicCreated(broker.draw_id(), name, TopicSpec(), now_ms)
+        shard.creating[name] = []
+        now_ms = shard.clock.wall_us() // 1000
+        created = TopicCreated(shard.draw_id(), name, TopicSpec(), now_ms)
         keeper = SubscriptionCreated(
-            created.topic_id, broker.draw_id(), REDRIVE, SubscriptionType.SHARED, 0, None, now_ms
+            created.topic_id, shard.draw_id(), REDRIVE, SubscriptionType.SHARED, 0, None, now_ms
         )
 
         def done(result: list[Offset] | DanubiusError) -> None:
             # Somebody else may have asked for a topic of this name meanwhile.
-            answer = result if isinstance(result, DanubiusError) else broker.topics[name]
-            for on_done in broker.creating.pop(name):
+            answer = result if isinstance(result, DanubiusError) else shard.topics[name]
+            for on_done in shard.creating.pop(name):
                 on_done(answer)
             self._on_prepared(answer)
 
         try:
             self._atomic.commit([], [created, keeper], done)
         except DanubiusError:
-            del broker.creating[name]
+            del shard.creating[name]
             raise
 
     def _on_prepared(self, result: object) -> None:
         if isinstance(result, DanubiusError):
             self._retry(result)
         else:
-            self._broker.loop.call_soon(self.go)
+            self._shard.loop.call_soon(self.go)
 
     # ------------------------------------------------------------ one record
 
     def _on_read(self, pump: Pump, grave: Topic, first: int, answer: Chunk | DanubiusError) -> None:
         if self._subscription.pump is not pump:
-            self._broker.loop.call_soon(self.go)
+            self._shard.loop.call_soon(self.go)
         elif isinstance(answer, LedgerDamaged):
             self._give_up(first, max(answer.end, first + 1), str(answer))
         elif isinstance(answer, OffsetOutOfRange):
@@ -245,7 +245,7 @@ class _Move:
     def _bury(self, grave: Topic, first: int, chunk: Chunk) -> None:
         condemned = [one for one in self._condemned() if one.first < chunk.end]
         if not condemned or condemned[0].first < chunk.first:
-            self._broker.loop.call_soon(self.go)
+            self._shard.loop.call_soon(self.go)
             return
         wanted = [(one.first, min(one.end, chunk.end)) for one in condemned]
         try:
@@ -297,7 +297,7 @@ class _Move:
                 return
             self._retry_s = RETRY_S_MIN
             subscription.dead_lettered += len(letters)
-            self._broker.stories.tell(
+            self._shard.stories.tell(
                 self._topic,
                 subscription,
                 EventKind.DEAD_LETTERED,
@@ -307,7 +307,7 @@ class _Move:
             if subscription.pump is not None:
                 # It counted them as acknowledged, which is how they left it; but nobody did.
                 subscription.acked -= len(letters)
-            self._broker.loop.call_soon(self._moved)
+            self._shard.loop.call_soon(self._moved)
 
         self._atomic.commit([Append(grave, batch, header)], [fact], done)
         subscription.is_burying = True
@@ -329,7 +329,7 @@ class _Move:
         count = sum(one_end - one_first for one_first, one_end in lost)
         pump = self._subscription.pump
         if pump is not None and lost:
-            self._broker.stories.tell(
+            self._shard.stories.tell(
                 self._topic,
                 self._subscription,
                 EventKind.DISCARDED,
@@ -339,7 +339,7 @@ class _Move:
             pump.acked(lost)
             self._subscription.discarded += count
             self._subscription.acked -= count
-        self._broker.loop.call_soon(self.go)
+        self._shard.loop.call_soon(self.go)
 
     def _retry(self, error: DanubiusError) -> None:
         if str(error) != self._problem:  # once, not every few seconds
@@ -352,5 +352,5 @@ class _Move:
                     "error": self._problem,
                 },
             )
-        self._broker.loop.call_later(self._retry_s, self.go)
+        self._shard.loop.call_later(self._retry_s, self.go)
         self._retry_s = min(2 * self._retry_s, RETRY_S_MAX)

@@ -10,13 +10,13 @@ from danubius.shard.state.facts import DelayAdvanced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
-def _advanced(broker: Broker, fact: DelayAdvanced) -> None:
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _advanced(shard: Shard, fact: DelayAdvanced) -> None:
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None:
         topic.watermark = max(topic.watermark, (fact.due_ms, fact.offset))
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {DelayAdvanced: _advanced}
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {DelayAdvanced: _advanced}

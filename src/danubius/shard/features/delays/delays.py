@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from danubius.publish.pipeline import Answer
     from danubius.record.header import Header
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
 
     OnLog = Callable[[DelayLog | DanubiusError], None]
@@ -59,8 +59,8 @@ log = logging.getLogger(__name__)
 class Delays:
     """All delay logs of one broker, and the one timer that wakes them."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic) -> None:
+        self._shard = shard
         self._atomic = atomic
         self._logs: dict[TopicId, DelayLog] = {}
         """By the topic that they belong to."""
@@ -77,7 +77,7 @@ class Delays:
 
     def start(self) -> None:
         """Find what waits in the logs that were recovered."""
-        topics = self._broker.topics_by_id
+        topics = self._shard.topics_by_id
         for topic in list(topics.values()):
             if topic.parent <= 0:
                 continue  # a topic of its own, or the log of a job's stages
@@ -87,7 +87,7 @@ class Delays:
             else:
                 source = self._adopt(parent, topic)
                 self._scan(source, key_of(*topic.watermark) + 1, is_first=True)
-        self._broker.ticks.add(TEND_MS, self.tend)
+        self._shard.ticks.add(TEND_MS, self.tend)
 
     def log_of(self, topic: Topic) -> Topic | None:
         """Where the messages of a topic wait for their time; None before the first did."""
@@ -131,22 +131,22 @@ class Delays:
             self._opening[parent.id].append(on_done)
             return
         self._opening[parent.id] = [on_done]
-        broker = self._broker
+        shard = self._shard
         fact = TopicCreated(
-            broker.draw_id(),
+            shard.draw_id(),
             parent.name,
             TopicSpec(durability=parent.spec.durability),
-            broker.clock.wall_us() // 1000,
+            shard.clock.wall_us() // 1000,
             None,
             parent.id,
         )
 
         def done(error: DanubiusError | None) -> None:
-            result = error or self._adopt(parent, broker.topics_by_id[TopicId(fact.topic_id)])
+            result = error or self._adopt(parent, shard.topics_by_id[TopicId(fact.topic_id)])
             for waiting in self._opening.pop(parent.id):
                 waiting(result)
 
-        broker.commit(fact, done)
+        shard.commit(fact, done)
 
     def _adopt(self, parent: Topic, topic: Topic) -> DelayLog:
         source = self._logs[parent.id] = DelayLog(parent, topic)
@@ -193,18 +193,18 @@ class Delays:
             raise TopicDeleted(f"topic {source.parent.name} was deleted")
 
     def _is_hosted(self, source: DelayLog) -> bool:
-        topics = self._broker.topics_by_id
+        topics = self._shard.topics_by_id
         return source.parent.id in topics and source.topic.id in topics
 
     def _add(self, source: DelayLog, key: int) -> None:
         source.index.add(key)
         self._held += 1
-        if self._held > self._broker.config.delay_entries_max:
+        if self._held > self._shard.config.delay_entries_max:
             self._shed()
 
     def _shed(self) -> None:
         """Keep the memory's bound: every delay log forgets what is farthest, if it holds more than its share."""
-        entries_max = self._broker.config.delay_entries_max
+        entries_max = self._shard.config.delay_entries_max
         self._held = self.held
         if self._held <= entries_max:
             return
@@ -217,7 +217,7 @@ class Delays:
 
     def _now_ms(self) -> int:
         """Not the clock on the wall if that has just jumped ahead: what is released early cannot be taken back."""
-        return self._broker.ages.release_ms()
+        return self._shard.ages.release_ms()
 
     def _wake(self, source: DelayLog, when_ms: int) -> None:
         """Look at it then, unless that happens earlier anyway."""
@@ -233,7 +233,7 @@ class Delays:
             self._timer.cancel()
         self._timer_ms = when_ms
         delay_ms = min(max(0, when_ms - self._now_ms()), TIMER_MAX_MS)
-        self._timer = self._broker.loop.call_later(delay_ms / 1000, self.look)
+        self._timer = self._shard.loop.call_later(delay_ms / 1000, self.look)
 
     def look(self) -> None:
         """The time of something has come, or may have."""
@@ -288,7 +288,7 @@ class Delays:
                 for append in release.appends:
                     source.count(-append.header.count, -append.header.length)
                 # Others have their turn between two slices.
-                self._broker.loop.call_soon(self._advance, source)
+                self._shard.loop.call_soon(self._advance, source)
 
         if error is not None:
             done(error)
@@ -323,7 +323,7 @@ class Delays:
                     extra={"topic": source.parent.name, "error": error.message},
                 )
                 source.index.shed_from(first_key)
-                self._broker.loop.call_later(RETRY_MS / 1000, again)
+                self._shard.loop.call_later(RETRY_MS / 1000, again)
                 return
             source.scan_from = ENDLESS
             self._advance(source)
@@ -336,7 +336,7 @@ class Delays:
         Scan(
             source,
             found,
-            self._broker.loop.call_soon,
+            self._shard.loop.call_soon,
             done,
         ).run()
 
@@ -344,7 +344,7 @@ class Delays:
 
     def tend(self) -> None:
         """Free what was released, and the logs of topics that are gone."""
-        topics = self._broker.topics_by_id
+        topics = self._shard.topics_by_id
         for source in list(self._logs.values()):
             if not self._is_hosted(source):
                 del self._logs[source.parent.id]
@@ -367,8 +367,8 @@ class Delays:
                 self._wake(source, self._now_ms() + RETRY_MS)
                 return
             # What is due goes first; then the next step, if one is needed.
-            self._broker.loop.call_soon(self._advance, source)
-            self._broker.loop.call_soon(self._repark, source)
+            self._shard.loop.call_soon(self._advance, source)
+            self._shard.loop.call_soon(self._repark, source)
 
         Repark(source, self._atomic, done).run()
 
@@ -380,13 +380,13 @@ class Delays:
             ledger.seal_open(SEAL_BYTES)
         if not ledger.would_free(start):
             return
-        self._broker.commit(LogTrimmed(source.topic.id, start), _trimmed)
+        self._shard.commit(LogTrimmed(source.topic.id, start), _trimmed)
 
     def _remove(self, topic: Topic) -> None:
         """Its topic is gone, so nothing of it can come any more."""
         topic.is_deleting = True
         # If that fails, the next start finds it.
-        self._broker.commit(TopicRemoved(topic.id), _trimmed)
+        self._shard.commit(TopicRemoved(topic.id), _trimmed)
 
 
 def _trimmed(error: DanubiusError | None) -> None:

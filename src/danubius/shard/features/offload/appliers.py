@@ -12,11 +12,11 @@ from danubius.shard.state.facts import LedgerOffloaded, LedgersReclaimed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
-def _ledger_offloaded(broker: Broker, fact: LedgerOffloaded) -> None:
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _ledger_offloaded(shard: Shard, fact: LedgerOffloaded) -> None:
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None and isinstance(topic.log, ManagedLedger):
         if not fact.name:
             topic.log.object_lost(fact.ledger_id)
@@ -25,13 +25,13 @@ def _ledger_offloaded(broker: Broker, fact: LedgerOffloaded) -> None:
         topic.log.offloaded(fact.ledger_id, fact.epoch, stored)
 
 
-def _ledgers_reclaimed(broker: Broker, fact: LedgersReclaimed) -> None:
-    topic = broker.topics_by_id.get(TopicId(fact.topic_id))
+def _ledgers_reclaimed(shard: Shard, fact: LedgersReclaimed) -> None:
+    topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is not None and isinstance(topic.log, ManagedLedger):
         topic.log.reclaim(fact.ledger_ids)
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {
     LedgerOffloaded: _ledger_offloaded,
     LedgersReclaimed: _ledgers_reclaimed,
 }

@@ -14,7 +14,7 @@ from danubius.ledger.managed import ManagedLedger
 
 if TYPE_CHECKING:
     from danubius.shard.features.offload.figures import OffloadFigures
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 PRESSED: Final = 0.8
 """From this part of the bound on everything that may go goes."""
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 class LocalRoom:
     """The bound, and whether it is reached."""
 
-    def __init__(self, broker: Broker, figures: OffloadFigures, bytes_max: int) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, figures: OffloadFigures, bytes_max: int) -> None:
+        self._shard = shard
         self._figures = figures
         self._bytes_max = bytes_max
 
@@ -43,7 +43,7 @@ class LocalRoom:
         if local_bytes >= self._bytes_max:
             local_bytes = self._count()
             self._figures.recount(local_bytes)
-        pressure = self._broker.pressure
+        pressure = self._shard.pressure
         if local_bytes < self._bytes_max:
             if pressure.refusal is not None:
                 pressure.refusal = None
@@ -60,7 +60,7 @@ class LocalRoom:
     def _count(self) -> int:
         return sum(
             topic.log.sizes().local_bytes
-            for topic in self._broker.topics_by_id.values()
+            for topic in self._shard.topics_by_id.values()
             if isinstance(topic.log, ManagedLedger)
         )
 

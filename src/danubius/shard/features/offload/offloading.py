@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from danubius.ledger.read_pool import ReadPool
     from danubius.model.ids import TopicId
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
     from danubius.tier.config import TierConfig
     from danubius.tier.core.planner import TopicPlan
@@ -84,8 +84,8 @@ class Tier:
 class Offloading:
     """One per broker that has an object store."""
 
-    def __init__(self, broker: Broker, tier: Tier) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, tier: Tier) -> None:
+        self._shard = shard
         self._tier = tier
         self._threads = tier.threads
         self._work = tier.threads.work
@@ -93,8 +93,8 @@ class Offloading:
         self.checkpoints: Checkpoints
         """Given when there is one, before `start`."""
         self.figures = OffloadFigures()
-        self._room = LocalRoom(broker, self.figures, tier.config.local_bytes_max)
-        self._health = TierHealth(tier.config, broker.clock, self.figures, tier.url)
+        self._room = LocalRoom(shard, self.figures, tier.config.local_bytes_max)
+        self._health = TierHealth(tier.config, shard.clock, self.figures, tier.url)
         self.owner: Owner | None = None
         """Whose the store is, as far as it is known."""
         self.forced: dict[TopicId, int] = {}
@@ -121,7 +121,7 @@ class Offloading:
 
     def start(self) -> None:
         self._threads.start()
-        self._broker.ticks.add(max(1, self._config.cycle_ms // SLICES), self.tick)
+        self._shard.ticks.add(max(1, self._config.cycle_ms // SLICES), self.tick)
         self.tick()
 
     def close(self) -> None:
@@ -154,13 +154,13 @@ class Offloading:
         """Look over one slice of the topics; at the start of a round, whose the store is."""
         if self._is_closed:
             return
-        now_ns = self._broker.clock.monotonic_ns()
+        now_ns = self._shard.clock.monotonic_ns()
         self._set_pace(now_ns)
         self._room.look(self.problem)
         if not self._due and now_ns >= self._round_at_ns:
             self._round_at_ns = now_ns + self._config.cycle_ms * 1_000_000
             self.figures.finish_round()
-            self._due = [t.id for t in self._broker.topics_by_id.values() if not t.parent]
+            self._due = [t.id for t in self._shard.topics_by_id.values() if not t.parent]
             self._count = len(self._due) // SLICES + 1
             self._ask_owner()
         some = self._due[-self._count :]
@@ -177,7 +177,7 @@ class Offloading:
 
     def _set_pace(self, now_ns: int) -> None:
         """Uploads give way to publishers, by what these wrote since the last look."""
-        before, self.figures.position = self.figures.position, self._broker.committed_position
+        before, self.figures.position = self.figures.position, self._shard.committed_position
         past_ns, self._looked_ns = now_ns - self._looked_ns, now_ns
         published = (self.figures.position - before) * 1_000_000_000 // max(1, past_ns)
         is_urgent = bool(self.forced) or self._room.is_pressed
@@ -271,7 +271,7 @@ class Offloading:
     # ------------------------------------------------------------ one topic
 
     def _look_at(self, topic_id: TopicId, *, is_round: bool = False) -> None:
-        topic = self._broker.topics_by_id.get(topic_id)
+        topic = self._shard.topics_by_id.get(topic_id)
         if topic is None or topic.is_deleting or not isinstance(topic.log, ManagedLedger):
             self.forced.pop(topic_id, None)
             return
@@ -311,11 +311,11 @@ class Offloading:
             self._upload(topic, meta)
 
     def _horizon(self) -> Horizon:
-        broker = self._broker
+        shard = self._shard
         return Horizon(
-            broker.ages.release_ms(),
+            shard.ages.release_ms(),
             self.checkpoints.trimmed_position,
-            broker.recovered_position,
+            shard.recovered_position,
             self._room.is_pressed,
         )
 
@@ -334,7 +334,7 @@ class Offloading:
         self, topic: Topic, ref: LedgerRef, meta: LedgerMeta, outcome: StoredObject | DanubiusError
     ) -> None:
         self._uploading -= 1
-        if not is_there(self._broker, *ref, meta.epoch):
+        if not is_there(self._shard, *ref, meta.epoch):
             # It was deleted under the upload.
             self._released(self._busy.pop(ref))
         elif isinstance(outcome, DanubiusError):
@@ -353,7 +353,7 @@ class Offloading:
             self._health.failed(error, "upload")
             return
         self.figures.failures += 1
-        self._set_aside[ref] = self._broker.clock.monotonic_ns() + SET_ASIDE_MS * 1_000_000
+        self._set_aside[ref] = self._shard.clock.monotonic_ns() + SET_ASIDE_MS * 1_000_000
         log.error(
             "a ledger is damaged, and stays on disk as it is",
             extra={"topic": topic.name, "ledger": ref.ledger_id, "error": error.message},
@@ -371,12 +371,12 @@ class Offloading:
                 return
             for ref in refs:
                 name = self._busy.pop(ref)
-                if releases and not is_explained(self._broker, name):
+                if releases and not is_explained(self._shard, name):
                     self._released(name)
             # Not inside the commit: what is planned next may be journaled, and reads the position.
-            self._broker.loop.call_soon(self._look_at, topic.id)
+            self._shard.loop.call_soon(self._look_at, topic.id)
 
-        self._broker.commit(fact, done)
+        self._shard.commit(fact, done)
 
     def _let_go(self, refs: list[LedgerRef]) -> None:
         for ref in refs:
@@ -414,7 +414,7 @@ class Offloading:
                 lost = LedgerOffloaded(*place, "", 0, 0, meta.index_entries)
                 # Stored again under the same name: nothing is removed.
                 self._journal(topic, lost, [refs[meta.ledger_id]], releases=False)
-        if sound and topic.id in self._broker.topics_by_id:
+        if sound and topic.id in self._shard.topics_by_id:
             self.figures.reclaims += len(sound)
             fact = LedgersReclaimed(topic.id, sorted(kept))
             self._journal(topic, fact, [refs[ledger_id] for ledger_id in kept])
@@ -457,7 +457,7 @@ class Offloading:
         if self._is_searching or not self._can_work() or now_ns < self._search_at_ns:
             return
         self._is_searching = True
-        until_ms = self._broker.ages.retention_ms() - self._config.orphan_age_ms
+        until_ms = self._shard.ages.retention_ms() - self._config.orphan_age_ms
         work = functools.partial(self._work.objects_until, until_ms)
         self._submit(self._threads.errands, work, self._found)
 
@@ -468,11 +468,11 @@ class Offloading:
             return
         self._health.succeeded("search")
         self._search_at_ns = (
-            self._broker.clock.monotonic_ns() + self._config.orphan_cycle_ms * 1_000_000
+            self._shard.clock.monotonic_ns() + self._config.orphan_cycle_ms * 1_000_000
         )
         before, self.figures.unexplained = self.figures.orphans, 0
         in_slices(
-            self._broker.loop,
+            self._shard.loop,
             names,
             NAMES_A_SLICE,
             self._look_at_object,
@@ -480,9 +480,9 @@ class Offloading:
         )
 
     def _look_at_object(self, name: str) -> None:
-        if is_explained(self._broker, name):
+        if is_explained(self._shard, name):
             return
-        if is_past(self._broker, name):
+        if is_past(self._shard, name):
             self.figures.orphans += 1
             self._released(name)
         else:

@@ -12,53 +12,53 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.record.header import Header
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import JobState
 
 
-def restore_jobs(broker: Broker, states: list[JobState]) -> None:
+def restore_jobs(shard: Shard, states: list[JobState]) -> None:
     """Before the topics: those that are logs of jobs find them."""
     for state in states:
-        job = broker.jobs.job(state.name)
+        job = shard.jobs.job(state.name)
         job.committed = state.committed
         for stored in state.stages:
             stage = Stage(stored.stage_id, stored.batch, stored.task, stored.first)
             stage.batches, stage.messages = stored.batches, stored.messages
             stage.bytes, stage.targets = stored.bytes, set(stored.targets)
-            broker.jobs.add(job, stage)
+            shard.jobs.add(job, stage)
         if state.decision is not None:
             batch, stages, first, end = state.decision
             job.decision = Decision(batch, frozenset(stages), first, end)
 
 
-def count_staged(broker: Broker, wrapper: Header) -> None:
+def count_staged(shard: Shard, wrapper: Header) -> None:
     """A staged batch is stored."""
-    broker.jobs.count(stage_of(wrapper), target_of(wrapper), messages_of(wrapper), wrapper.length)
+    shard.jobs.count(stage_of(wrapper), target_of(wrapper), messages_of(wrapper), wrapper.length)
 
 
-def _stage_opened(broker: Broker, fact: StageOpened) -> None:
-    broker.next_id = max(broker.next_id, fact.stage_id + 1)
-    job = broker.jobs.job_of_log(fact.topic_id)
+def _stage_opened(shard: Shard, fact: StageOpened) -> None:
+    shard.next_id = max(shard.next_id, fact.stage_id + 1)
+    job = shard.jobs.job_of_log(fact.topic_id)
     if job is not None:
-        broker.jobs.add(job, Stage(fact.stage_id, fact.batch, fact.task, fact.first))
+        shard.jobs.add(job, Stage(fact.stage_id, fact.batch, fact.task, fact.first))
 
 
-def _stages_dropped(broker: Broker, fact: StagesDropped) -> None:
-    job = broker.jobs.job_of_log(fact.topic_id)
+def _stages_dropped(shard: Shard, fact: StagesDropped) -> None:
+    job = shard.jobs.job_of_log(fact.topic_id)
     if job is not None:
-        broker.jobs.drop(job, fact.stages)
+        shard.jobs.drop(job, fact.stages)
 
 
-def _batch_decided(broker: Broker, fact: BatchDecided) -> None:
+def _batch_decided(shard: Shard, fact: BatchDecided) -> None:
     decision = Decision(fact.batch, frozenset(fact.stages), fact.first, fact.end)
-    broker.jobs.decide(fact.job, decision)
+    shard.jobs.decide(fact.job, decision)
 
 
-def _batch_advanced(broker: Broker, fact: BatchAdvanced) -> None:
-    broker.jobs.advance(fact.job, fact.batch, fact.next_offset, is_done=fact.is_done)
+def _batch_advanced(shard: Shard, fact: BatchAdvanced) -> None:
+    shard.jobs.advance(fact.job, fact.batch, fact.next_offset, is_done=fact.is_done)
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {
     StageOpened: _stage_opened,
     StagesDropped: _stages_dropped,
     BatchDecided: _batch_decided,

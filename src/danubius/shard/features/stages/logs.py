@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.core.stages import Job
 
     OnLog = Callable[[Topic | DanubiusError], None]
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class StageLogs:
     """One log a job, on the loop."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
         self._opening: dict[str, list[OnLog]] = {}
         """Jobs whose logs are being made, and who waits for them."""
         self._closing: set[int] = set()
@@ -43,23 +43,23 @@ class StageLogs:
 
     def open(self, name: str, on_done: OnLog) -> None:
         """The log of a job, made if it has none. What is in it is durable with the decision about it."""
-        broker = self._broker
-        job = broker.jobs.by_name.get(name)
+        shard = self._shard
+        job = shard.jobs.by_name.get(name)
         if job is not None and job.log_id:
             if job.log_id in self._closing:
                 on_done(Overloaded(f"job {name} is being tidied up after a silence: try again"))
             else:
-                on_done(broker.topics_by_id[TopicId(job.log_id)])
+                on_done(shard.topics_by_id[TopicId(job.log_id)])
             return
         if name in self._opening:
             self._opening[name].append(on_done)
             return
         self._opening[name] = [on_done]
         fact = TopicCreated(
-            broker.draw_id(),
+            shard.draw_id(),
             f"/~stages/{name}",
             TopicSpec(durability=Durability.WRITTEN),
-            broker.clock.wall_us() // 1000,
+            shard.clock.wall_us() // 1000,
             None,
             STAGE_LOG,
         )
@@ -68,9 +68,9 @@ class StageLogs:
             if error is None:
                 self._touched_ms[name] = self._now_ms()
             for waiting in self._opening.pop(name):
-                waiting(error or broker.topics_by_id[TopicId(fact.topic_id)])
+                waiting(error or shard.topics_by_id[TopicId(fact.topic_id)])
 
-        broker.commit(fact, done)
+        shard.commit(fact, done)
 
     def touch(self, job: Job) -> None:
         """Something of the job was asked for: it is alive."""
@@ -84,7 +84,7 @@ class StageLogs:
 
     def trim(self, job: Job) -> None:
         """Free what was published or dropped."""
-        source = self._broker.topics_by_id[TopicId(job.log_id)]
+        source = self._shard.topics_by_id[TopicId(job.log_id)]
         ledger = source.log
         assert isinstance(ledger, ManagedLedger)
         start = job.free_below(ledger.end_offset)
@@ -92,13 +92,13 @@ class StageLogs:
             ledger.seal_open(SEAL_BYTES)
         if job.log_id in self._closing or not ledger.would_free(start):
             return
-        self._broker.commit(LogTrimmed(source.id, start), _trimmed)
+        self._shard.commit(LogTrimmed(source.id, start), _trimmed)
 
     def remove(self, job: Job) -> None:
         """Nothing is in it: what was decided is remembered without it."""
         if job.log_id in self._closing:
             return
-        topic = self._broker.topics_by_id[TopicId(job.log_id)]
+        topic = self._shard.topics_by_id[TopicId(job.log_id)]
         self._closing.add(topic.id)
 
         def done(error: DanubiusError | None) -> None:
@@ -107,10 +107,10 @@ class StageLogs:
                 self._touched_ms.pop(job.name, None)
             _trimmed(error)
 
-        self._broker.commit(TopicRemoved(topic.id), done)
+        self._shard.commit(TopicRemoved(topic.id), done)
 
     def _now_ms(self) -> int:
-        return self._broker.clock.monotonic_ns() // 1_000_000
+        return self._shard.clock.monotonic_ns() // 1_000_000
 
 
 def _trimmed(error: DanubiusError | None) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from danubius.ledger.entry import Chunk
     from danubius.model.ids import Offset
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.facts import Event
 
@@ -46,7 +46,7 @@ class Publishing:
 
     def __init__(
         self,
-        broker: Broker,
+        shard: Shard,
         atomic: Atomic,
         source: Topic | None,
         decided: BatchDecided,
@@ -54,7 +54,7 @@ class Publishing:
         size: int,
     ) -> None:
         """`source` is the log of the job, without which the batch is empty; `size` is 0 if it was decided before."""
-        self._broker = broker
+        self._shard = shard
         self._atomic = atomic
         self._source = source
         self._fact = decided
@@ -85,12 +85,12 @@ class Publishing:
             else:
                 self._failed(error)
 
-        self._broker.commit(self._fact, done)
+        self._shard.commit(self._fact, done)
 
     def go_on(self) -> None:
         """It is decided: publish it from where it has come to."""
         self.is_decided = True
-        self._broker.loop.call_soon(self._read_on)
+        self._shard.loop.call_soon(self._read_on)
 
     # ------------------------------------------------------------ reading
 
@@ -140,7 +140,7 @@ class Publishing:
 
     def _take(self, chunk: Chunk) -> None:
         """All of the chunk that is in the batch; every wrapper has one offset."""
-        topics = self._broker.topics_by_id
+        topics = self._shard.topics_by_id
         for buffer in chunk.buffers:
             at = 0
             while at < len(buffer):
@@ -178,26 +178,26 @@ class Publishing:
         if isinstance(result, DanubiusError):
             self._failed(result)
             return
-        broker = self._broker
+        shard = self._shard
         for append in appends:
-            broker.messages_in += append.header.count
-            broker.bytes_in += append.header.length
+            shard.messages_in += append.header.count
+            shard.bytes_in += append.header.length
         if is_done:
             self._end(None)
         else:
-            broker.loop.call_soon(self._read_on)
+            shard.loop.call_soon(self._read_on)
 
     def _failed(self, error: DanubiusError) -> None:
         if not self.is_decided:
             # Those who hear of it may ask again, which must not come before all failures are known.
-            self._broker.loop.call_soon(self._end, error)
+            self._shard.loop.call_soon(self._end, error)
             return
         log.warning(
             "a decided batch waits on",
             extra={"job": self._fact.job, "batch": self.batch, "error": error.message},
         )
         self._appends, self._size = [], 0
-        job = self._broker.jobs.by_name.get(self._fact.job)
+        job = self._shard.jobs.by_name.get(self._fact.job)
         if job is None or job.decision is None:
             return
         self._next = job.decision.next

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from danubius.model.ids import Offset
     from danubius.shard.hosting.topic import Topic
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.core.stages import Job, Stage
 
@@ -69,14 +69,14 @@ class _Intake:
 class Staging:
     """All stages of one broker, on the loop."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic) -> None:
+        self._shard = shard
         self._atomic = atomic
         self._intakes: dict[int, _Intake] = {}
         """By stage, of those that were written to since the start."""
         self._publishing: dict[str, Publishing] = {}
         """By job: one batch at a time."""
-        self._logs = StageLogs(broker)
+        self._logs = StageLogs(shard)
         self._opening_stages: dict[tuple[str, int, str], list[OnOpened]] = {}
         # Since the start of the broker.
         self.committed = 0
@@ -84,20 +84,20 @@ class Staging:
 
     def start(self) -> None:
         """Go on with what was decided before the broker ended."""
-        for job in self._broker.jobs.by_name.values():
+        for job in self._shard.jobs.by_name.values():
             decision = job.decision
             if decision is not None:
                 stages = list(decision.stages)
                 fact = BatchDecided(job.name, decision.batch, stages, decision.next, decision.end)
                 self._publish(job.name, fact, 0).go_on()
-        self._broker.ticks.add(TEND_MS, self.tend)
+        self._shard.ticks.add(TEND_MS, self.tend)
 
     # ------------------------------------------------------------ opening
 
     def open(self, name: str, batch: int, task: str, on_done: OnOpened) -> None:
         """The stage of an attempt, made if it is new; None if its batch is committed. Answered once it is durable."""
         parse_name("task", task)
-        job = self._broker.jobs.by_name.get(parse_name("job", name))
+        job = self._shard.jobs.by_name.get(parse_name("job", name))
         if job is not None and self._is_settled(job, batch):
             on_done(None)
             return
@@ -119,17 +119,17 @@ class Staging:
         if isinstance(source, DanubiusError):
             self._answer_opened(key, source)
             return
-        broker = self._broker
-        job = broker.jobs.by_name[name]
+        shard = self._shard
+        job = shard.jobs.by_name[name]
         self._logs.touch(job)
         first = source.pipeline.sequencer.next_offset
-        fact = StageOpened(source.id, broker.draw_id(), batch, task, first)
+        fact = StageOpened(source.id, shard.draw_id(), batch, task, first)
 
         def done(error: DanubiusError | None) -> None:
             gone = StageNotFound(f"the log of job {name} was removed: try again")
             self._answer_opened(key, error or job.stages.get(fact.stage_id) or gone)
 
-        broker.commit(fact, done)
+        shard.commit(fact, done)
 
     def _answer_opened(self, key: tuple[str, int, str], result: Stage | DanubiusError) -> None:
         for on_done in self._opening_stages.pop(key):
@@ -141,7 +141,7 @@ class Staging:
         self, number: int, index: int, topic_name: str, batch: memoryview, on_done: OnDone
     ) -> int:
         """Store a batch of a stage; `on_done` is called once unless this raises. Returns how long, in ns, to wait."""
-        broker = self._broker
+        shard = self._shard
         job, stage = self._find(number)
         intake = self._intake(stage)
         self._logs.touch(job)
@@ -157,7 +157,7 @@ class Staging:
                 f"batch {index} of stage {number} came where {intake.admitted} must come: send them in order"
             )
         self._check_still(job, stage.batch)
-        topic = broker.topic(topic_name)
+        topic = shard.topic(topic_name)
         if not topic.is_reliable:
             raise InvalidArgument(
                 f"topic {topic.name} is not reliable: it stores nothing, so nothing can be staged for it"
@@ -168,9 +168,9 @@ class Staging:
         self._check_room(inner.length + WRAPPER_BYTES)
         wait_ns = 0
         if topic.gate is not None:
-            wait_ns = topic.gate.admit(inner.count, inner.length, broker.clock.monotonic_ns())
-        source = broker.topics_by_id[TopicId(job.log_id)]
-        wrapper = memoryview(wrap_staged(batch, inner, number, topic.id, broker.clock.wall_us()))
+            wait_ns = topic.gate.admit(inner.count, inner.length, shard.clock.monotonic_ns())
+        source = shard.topics_by_id[TopicId(job.log_id)]
+        wrapper = memoryview(wrap_staged(batch, inner, number, topic.id, shard.clock.wall_us()))
         intake.waiting[index] = [on_done]
         intake.admitted += 1
         stored = functools.partial(
@@ -191,12 +191,12 @@ class Staging:
         if isinstance(result, DanubiusError):
             error, intake.is_spoilt = result, True
         else:
-            self._broker.jobs.count(number, *counted)
+            self._shard.jobs.count(number, *counted)
         for on_done in intake.waiting.pop(index):
             on_done(error)
 
     def _find(self, number: int) -> tuple[Job, Stage]:
-        job = self._broker.jobs.job_of_stage(number)
+        job = self._shard.jobs.job_of_stage(number)
         if job is None:
             raise _gone(number)
         stage = job.stages[number]
@@ -215,7 +215,7 @@ class Staging:
             raise _gone(stage.number)
 
     def _check_room(self, size: int) -> None:
-        config, jobs = self._broker.config, self._broker.jobs
+        config, jobs = self._shard.config, self._shard.jobs
         count = jobs.stage_count + len(self._opening_stages)
         if not size and max(count, jobs.log_count) >= config.stages_max:
             raise Overloaded(
@@ -252,8 +252,8 @@ class Staging:
     ) -> None:
         """Publish what these stages hold; each is given with the number of its batches. Answered once it is visible."""
         parse_name("job", name)
-        broker = self._broker
-        known = broker.jobs.by_name.get(name)
+        shard = self._shard
+        known = shard.jobs.by_name.get(name)
         if known is not None and batch <= known.committed:
             on_done(None)
             return
@@ -267,10 +267,10 @@ class Staging:
                 raise Overloaded(f"{WAITING_MAX} requests wait for batch {batch} of job {name}")
             publishing.waiting.append(on_done)
             return
-        broker.pressure.check()
+        shard.pressure.check()
         found = [self._check_counted(name, batch, *named) for named in dict(stages).items()]
         for target in {target for stage in found for target in stage.targets}:
-            topic = broker.topics_by_id.get(TopicId(target))
+            topic = shard.topics_by_id.get(TopicId(target))
             if topic is None:
                 raise TopicDeleted(
                     f"a topic of batch {batch} of job {name} was deleted since it was staged: run its tasks again"
@@ -282,7 +282,7 @@ class Staging:
             assert known is not None
             self._logs.touch(known)
             first = min(stage.first for stage in found)
-            end = broker.topics_by_id[TopicId(known.log_id)].log.end_offset
+            end = shard.topics_by_id[TopicId(known.log_id)].log.end_offset
         fact = BatchDecided(name, batch, [stage.number for stage in found], first, end)
         publishing = self._publish(name, fact, sum(stage.bytes for stage in found) or 1)
         publishing.waiting.append(on_done)
@@ -302,18 +302,18 @@ class Staging:
         return stage
 
     def _publish(self, name: str, fact: BatchDecided, size: int) -> Publishing:
-        job = self._broker.jobs.by_name.get(name)
+        job = self._shard.jobs.by_name.get(name)
         source = None
         if job is not None and job.log_id:
-            source = self._broker.topics_by_id[TopicId(job.log_id)]
-        publishing = Publishing(self._broker, self._atomic, source, fact, size=size)
+            source = self._shard.topics_by_id[TopicId(job.log_id)]
+        publishing = Publishing(self._shard, self._atomic, source, fact, size=size)
         publishing.on_end = functools.partial(self._on_published, name)
         self._publishing[name] = publishing
         return publishing
 
     def _on_published(self, name: str) -> None:
         publishing = self._publishing.pop(name)
-        job = self._broker.jobs.by_name.get(name)
+        job = self._shard.jobs.by_name.get(name)
         if job is not None and job.committed >= publishing.batch:
             self.committed += 1
         self._forget_intakes()
@@ -324,7 +324,7 @@ class Staging:
         self, name: str, batch: int, stages: Sequence[tuple[int, int]], on_done: OnDone
     ) -> None:
         """Drop these stages of a batch, or all of it. What is not there is dropped already."""
-        job = self._broker.jobs.by_name.get(parse_name("job", name))
+        job = self._shard.jobs.by_name.get(parse_name("job", name))
         if job is None:
             on_done(None)
             return
@@ -354,10 +354,10 @@ class Staging:
                 self._forget_intakes()
             on_done(error)
 
-        self._broker.commit(fact, done)
+        self._shard.commit(fact, done)
 
     def _forget_intakes(self) -> None:
-        find = self._broker.jobs.job_of_stage
+        find = self._shard.jobs.job_of_stage
         for number in [number for number in self._intakes if find(number) is None]:
             if not self._intakes[number].waiting:
                 del self._intakes[number]
@@ -369,11 +369,11 @@ class Staging:
         for publishing in list(self._publishing.values()):
             publishing.retry()
         self._forget_intakes()
-        for job in [job for job in self._broker.jobs.by_name.values() if job.log_id]:
+        for job in [job for job in self._shard.jobs.by_name.values() if job.log_id]:
             if job.name in self._publishing:
                 continue
             idle_ms = self._logs.idle_ms(job)
-            if job.stages and idle_ms > self._broker.config.stage_idle_max_ms:
+            if job.stages and idle_ms > self._shard.config.stage_idle_max_ms:
                 self.expired += len(job.stages)
                 log.warning("stages expired", extra={"job": job.name, "stages": len(job.stages)})
                 self._drop(job, list(job.stages), _ignore)

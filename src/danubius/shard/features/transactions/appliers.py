@@ -9,11 +9,11 @@ from danubius.shard.state.facts import TransactionCommitted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
 
 
-def _committed(broker: Broker, fact: TransactionCommitted) -> None:
-    broker.committed_transactions.add(fact.transaction_id, fact.transaction_id + 1)
+def _committed(shard: Shard, fact: TransactionCommitted) -> None:
+    shard.committed_transactions.add(fact.transaction_id, fact.transaction_id + 1)
 
 
-APPLIERS: Final[dict[type, Callable[[Broker, Any], None]]] = {TransactionCommitted: _committed}
+APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {TransactionCommitted: _committed}

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from danubius.shard.hosting.consumer import ConsumerHandle
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic, TopicGate
-    from danubius.shard.shard import Broker
+    from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.facts import Event
 
@@ -111,11 +111,11 @@ class OpenTransaction:
 class Transactions:
     """All open transactions, on the loop."""
 
-    def __init__(self, broker: Broker, atomic: Atomic) -> None:
-        self._broker = broker
+    def __init__(self, shard: Shard, atomic: Atomic) -> None:
+        self._shard = shard
         self._atomic = atomic
-        self._ids = TransactionIds(broker.epoch)
-        self._committed = CommittedIds(broker.committed_transactions)
+        self._ids = TransactionIds(shard.epoch)
+        self._committed = CommittedIds(shard.committed_transactions)
         self._open: dict[int, OpenTransaction] = {}
         self._reasons: dict[int, str] = {}
         self.bytes = 0
@@ -140,7 +140,7 @@ class Transactions:
 
     def begin(self, owner: Owner, timeout_ms: int) -> int:
         """Begin one that is aborted after `timeout_ms`; returns its number."""
-        config = self._broker.config
+        config = self._shard.config
         if not 0 < timeout_ms <= config.transaction_timeout_max_ms:
             raise InvalidArgument(
                 f"the time-out of a transaction is {timeout_ms} ms; it must be from 1 to "
@@ -151,10 +151,10 @@ class Transactions:
                 f"{len(self._open):,} transactions are open, which is the most; try again later"
             )
         number = self._ids.draw()
-        begun_ms = self._broker.clock.wall_us() // 1000
+        begun_ms = self._shard.clock.wall_us() // 1000
         one = OpenTransaction(Transaction(number, config.transaction_bytes_max), owner, begun_ms)
         one.undo = functools.partial(self._on_owner_gone, one)
-        one.timer = self._broker.loop.call_later(timeout_ms / 1000, self._on_late, one, timeout_ms)
+        one.timer = self._shard.loop.call_later(timeout_ms / 1000, self._on_late, one, timeout_ms)
         owner.on_closed.add(one.undo)
         self._open[number] = one
         return number
@@ -197,7 +197,7 @@ class Transactions:
         staged = Staged(Append(topic, batch, header), topic.gate)
         wait_ns = 0
         if staged.gate is not None:
-            now_ns = self._broker.clock.monotonic_ns()
+            now_ns = self._shard.clock.monotonic_ns()
             wait_ns = staged.gate.admit(header.count, header.length, now_ns)
         try:
             self.bytes += one.core.stage(staged, header.length)
@@ -225,7 +225,7 @@ class Transactions:
         self.bytes += one.core.ack(AckSource(consumer, consumer.subscription.cursor), ranges)
 
     def _check_room(self, size: int) -> None:
-        limit = self._broker.config.transactions_bytes_max
+        limit = self._shard.config.transactions_bytes_max
         if self.bytes + size > limit:
             raise Overloaded(
                 f"open transactions hold {self.bytes:,} of {limit:,} bytes; try again when others have ended"
@@ -256,7 +256,7 @@ class Transactions:
         core = one.core
         reserved: dict[Subscription, list[Range]] = {}
         try:
-            self._broker.pressure.check()
+            self._shard.pressure.check()
             facts = _reserve(core, reserved)
             core.begin_commit()
             self._atomic.commit(
@@ -278,13 +278,13 @@ class Transactions:
     ) -> None:
         if isinstance(result, DanubiusError):
             # Giving messages back leads to appends, which must not come before all failures are known.
-            self._broker.loop.call_soon(self._on_failed, one, reserved, result)
+            self._shard.loop.call_soon(self._on_failed, one, reserved, result)
             return
         _unreserve(reserved)
-        broker = self._broker
+        shard = self._shard
         for append, _ in one.core.staged:
-            broker.messages_in += append.header.count
-            broker.bytes_in += append.header.length
+            shard.messages_in += append.header.count
+            shard.bytes_in += append.header.length
         self.committed += 1
         self._committed.trim()
         self._forget(one, TransactionState.COMMITTED)

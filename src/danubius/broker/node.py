@@ -51,7 +51,6 @@ class Node:
         for topic in self.shard.topics_by_id.values():
             self.shard.apply_policies(topic)
         self.shard.ticks.add(LOOK_MS, self.shard.ages.look)
-        self.dead_letters.start()
         self.delays.start()
         self.expiry.start()
         self.quotas.start()
@@ -59,6 +58,7 @@ class Node:
         self.retention.start()
         self.staging.start()
         self.transactions.start()
+        self.shard.begin([self.dead_letters, self.delays])
 
     def start_offloading(self, checkpoints: Checkpoints) -> None:
         """There are checkpoints now, which say which ledgers nothing can change any more."""

@@ -31,7 +31,7 @@ class OnFetched(Protocol):
 class FetchRequest:
     """One fetch from its arrival to its answer."""
 
-    __slots__ = ("_shard", "_command", "_gate", "_has_waited", "_on_done", "_topic")
+    __slots__ = ("_command", "_gate", "_has_waited", "_on_done", "_shard", "_topic")
 
     def __init__(
         self, shard: Shard, topic: Topic, command: Fetch, gate: FetchGate, on_done: OnFetched

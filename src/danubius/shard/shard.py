@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeSet
@@ -56,7 +56,7 @@ from danubius.shard.state.tokens import FactToken
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from danubius.broker.config import BrokerConfig
     from danubius.ledger.entry import Entry, LedgerMeta
@@ -77,11 +77,25 @@ _effective: Final = functools.lru_cache(maxsize=1024)(effective)
 log = logging.getLogger(__name__)
 
 
+class TopicListener(Protocol):
+    """A part that does something about topics. It may journal, but not at once: the commit under way comes first."""
+
+    def topic_opened(self, topic: Topic) -> None:
+        """It is hosted here from now on: new, or found by recovery, with all that it had."""
+        ...
+
+    def topic_closed(self, topic: Topic) -> None:
+        """It is not hosted here any more."""
+        ...
+
+
 class Shard:
     """One node: what it hosts."""
 
     broker_id: str = ""
     """Whose state this is, in snapshots; empty: nobody's who would mind another's."""
+    _listeners: list[TopicListener] | None = None
+    """Who hears of topics; None: the state is still being recovered, or followed."""
     recovered_next_id: int = 1
     """Lower numbers of topics were known when the broker started: those that are not any more were deleted."""
 
@@ -269,6 +283,8 @@ class Shard:
         elif topic.parent == STAGE_LOG:
             self.jobs.open_log(name.rpartition("/")[2], topic_id)
         self.topics_by_id[topic_id] = topic
+        for listener in self._listeners or ():
+            listener.topic_opened(topic)
         return topic
 
     def unhost(self, topic: Topic) -> None:
@@ -284,6 +300,16 @@ class Shard:
         self.admission.forget(topic)
         if isinstance(topic.log, ManagedLedger):
             topic.log.delete()
+        for listener in self._listeners or ():
+            listener.topic_closed(topic)
+
+    def begin(self, listeners: Sequence[TopicListener]) -> None:
+        """The state is recovered: these hear of every topic there is, and from here on of each that comes or goes."""
+        assert self._listeners is None
+        self._listeners = list(listeners)
+        for topic in list(self.topics_by_id.values()):
+            for listener in listeners:
+                listener.topic_opened(topic)
 
     def apply_policies(self, topic: Topic) -> None:
         """A layer has changed: what holds for the topic, and what the hot path looks at.

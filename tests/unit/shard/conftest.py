@@ -145,6 +145,7 @@ class BrokerBench:
         assert not list(self.journal.recover(0))
         self.ledgers.start()
         self.journal.start(self.posted.append, self.shard.on_committed, self.shard.on_failed)
+        self.node.start()
         self.settle()
 
     def connect(self) -> RecordingPeer:

@@ -25,11 +25,11 @@ class ConsumerHandle:
     """One open consumer of one connection; it is the outlet of its subscription's pump."""
 
     __slots__ = (
-        "_shard",
         "_handle",
         "_is_announced",
         "_on_ended",
         "_peer",
+        "_shard",
         "ack_timeout_ns",
         "acked",
         "consumer_id",

@@ -75,7 +75,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_Head)
 class Atomic:
     """Commits atomic records of one broker, on the loop."""
 
-    __slots__ = ("_shard", "_is_failing")
+    __slots__ = ("_is_failing", "_shard")
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard

@@ -89,11 +89,13 @@ class DeadLetters:
         """Hidden subscriptions whose letters are just being sent back or purged."""
         shard.on_condemned = self.take
 
-    def start(self) -> None:
+    def topic_opened(self, topic: Topic) -> None:
         """What had failed too often before a restart goes now: perhaps no consumer comes back."""
-        for topic in self._shard.topics_by_id.values():
-            for subscription in topic.subscriptions.values():
-                self.look(topic, subscription)
+        for subscription in topic.subscriptions.values():
+            self.look(topic, subscription)
+
+    def topic_closed(self, topic: Topic) -> None:
+        """Moves find out by themselves."""
 
     def look(self, topic: Topic, subscription: Subscription) -> None:
         """Let an idle subscription's messages go that failed too often by the policy that holds now."""

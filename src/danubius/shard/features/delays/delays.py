@@ -76,18 +76,26 @@ class Delays:
         """A delay log that is no larger is not tidied up."""
 
     def start(self) -> None:
-        """Find what waits in the logs that were recovered."""
-        topics = self._shard.topics_by_id
-        for topic in list(topics.values()):
-            if topic.parent <= 0:
-                continue  # a topic of its own, or the log of a job's stages
-            parent = topics.get(TopicId(topic.parent))
-            if parent is None:
-                self._remove(topic)
-            else:
-                source = self._adopt(parent, topic)
-                self._scan(source, key_of(*topic.watermark) + 1, is_first=True)
         self._shard.ticks.add(TEND_MS, self.tend)
+
+    def topic_opened(self, topic: Topic) -> None:
+        """If it is a delay log: find what waits in it."""
+        if topic.parent <= 0:
+            return  # a topic of its own, or the log of a job's stages
+        parent = self._shard.topics_by_id.get(TopicId(topic.parent))
+        if parent is None:
+            self._shard.loop.call_soon(self._remove, topic)
+            return
+        source = self._logs[parent.id] = DelayLog(parent, topic)
+        if topic.log.end_offset:
+            self._scan(source, key_of(*topic.watermark) + 1, is_first=True)
+
+    def topic_closed(self, topic: Topic) -> None:
+        """With a topic its delay log goes, if that did not go in the same commit."""
+        for parent_id in (topic.id, TopicId(topic.parent)):
+            source = self._logs.pop(parent_id, None)
+            if source is not None and source.topic is not topic:
+                self._shard.loop.call_soon(self._remove, source.topic)
 
     def log_of(self, topic: Topic) -> Topic | None:
         """Where the messages of a topic wait for their time; None before the first did."""
@@ -142,15 +150,13 @@ class Delays:
         )
 
         def done(error: DanubiusError | None) -> None:
-            result = error or self._adopt(parent, shard.topics_by_id[TopicId(fact.topic_id)])
+            result = error or self._logs.get(parent.id)
+            if result is None:
+                result = TopicDeleted(f"topic {parent.name} was deleted")
             for waiting in self._opening.pop(parent.id):
                 waiting(result)
 
         shard.commit(fact, done)
-
-    def _adopt(self, parent: Topic, topic: Topic) -> DelayLog:
-        source = self._logs[parent.id] = DelayLog(parent, topic)
-        return source
 
     def schedule(
         self, source: DelayLog, batch: memoryview, due_ms: int, producer: Producer, answer: Answer
@@ -343,14 +349,9 @@ class Delays:
     # ------------------------------------------------------------ letting go
 
     def tend(self) -> None:
-        """Free what was released, and the logs of topics that are gone."""
-        topics = self._shard.topics_by_id
+        """Free what was released."""
         for source in list(self._logs.values()):
-            if not self._is_hosted(source):
-                del self._logs[source.parent.id]
-                if source.topic.id in topics:
-                    self._remove(source.topic)
-            elif not source.parent.is_deleting:
+            if not source.parent.is_deleting:
                 self._trim(source)
                 self._repark(source)
 
@@ -384,6 +385,8 @@ class Delays:
 
     def _remove(self, topic: Topic) -> None:
         """Its topic is gone, so nothing of it can come any more."""
+        if self._shard.topics_by_id.get(topic.id) is not topic or topic.is_deleting:
+            return
         topic.is_deleting = True
         # If that fails, the next start finds it.
         self._shard.commit(TopicRemoved(topic.id), _trimmed)

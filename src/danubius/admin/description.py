@@ -32,7 +32,6 @@ from danubius.model.admin_pages import take_page
 from danubius.model.ids import namespace_of
 from danubius.model.policy import Policies, effective
 from danubius.shard.hosting.history import merge_stories
-from danubius.shard.hosting.namespaces import find_namespace
 from danubius.shard.hosting.place import Place
 from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
 
@@ -130,7 +129,7 @@ def _measure_topic(node: Node, request: admin.MeasureTopic, on_reply: OnReply) -
 
 
 def _measure_namespace(node: Node, request: admin.MeasureNamespace, on_reply: OnReply) -> None:
-    find_namespace(node.shard, request.namespace)
+    node.shard.catalog.namespace(request.namespace)
     on_reply(admin_replies.NamespaceMeasured(measure_namespace(node, request.namespace)))
 
 
@@ -143,7 +142,7 @@ def _list_topics(node: Node, request: admin.ListTopics, on_reply: OnReply) -> No
 
 
 def _listed(shard: Shard, namespace: str | None, after: str) -> Iterator[TopicName]:
-    for names in (shard.topics, shard.partitioned):
+    for names in (shard.topics, shard.catalog.partitioned):
         for name in names:
             if (
                 name > after

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from danubius.catalog.core.names import BUILT_IN
 from danubius.errors import NamespaceNotFound
 from danubius.model import admin, admin_replies
 from danubius.model.admin_pages import take_page
@@ -15,8 +14,6 @@ from danubius.runtime.slices import in_slices
 from danubius.shard.hosting.namespaces import (
     create_namespace,
     delete_namespace,
-    find_namespace,
-    namespace_exists,
     namespace_policies,
     update_namespace,
 )
@@ -40,7 +37,7 @@ def _sum_stored(
 ) -> None:
     """The bytes that namespaces store, looked at in turns of the loop."""
     stored = dict.fromkeys(namespaces, 0)
-    names = [(space, name) for space in namespaces for name in shard.spaces.names(space)]
+    names = [(space, name) for space in namespaces for name in shard.catalog.names.names(space)]
 
     def add(named: tuple[str, TopicName]) -> None:
         topic = shard.topics.get(named[1])
@@ -51,19 +48,19 @@ def _sum_stored(
 
 
 def _describe_to(shard: Shard, name: str, on_reply: OnReply) -> None:
-    find_namespace(shard, name)
+    shard.catalog.namespace(name)
 
     def summed(stored: dict[str, int]) -> None:
-        if not namespace_exists(shard, name):
+        if not shard.catalog.has_namespace(name):
             on_reply(NamespaceNotFound(f"namespace {name!r} was deleted just now"))
             return
-        known = find_namespace(shard, name)
+        known = shard.catalog.namespace(name)
         on_reply(
             admin_replies.NamespaceDescribed(
                 name,
                 known.policies,
                 namespace_policies(shard, name),
-                len(shard.spaces.names(name)),
+                len(shard.catalog.names.names(name)),
                 stored[name],
                 known.created_ms,
             )
@@ -74,15 +71,15 @@ def _describe_to(shard: Shard, name: str, on_reply: OnReply) -> None:
 
 def _list(node: Node, request: admin.ListNamespaces, on_reply: OnReply) -> None:
     shard = node.shard
-    names = sorted({*BUILT_IN, *shard.namespaces})
+    names = shard.catalog.all_namespaces()
 
     def lines() -> Iterator[admin_replies.NamespaceSummary]:
         for name in names[bisect.bisect_right(names, request.after) :]:
             yield admin_replies.NamespaceSummary(
                 name,
-                len(shard.spaces.names(name)),
+                len(shard.catalog.names.names(name)),
                 0,
-                find_namespace(shard, name).created_ms,
+                shard.catalog.namespace(name).created_ms,
             )
 
     page, more = take_page(lines(), request.limit, lambda line: line.namespace)
@@ -104,7 +101,7 @@ def _replying(node: Node, name: str, on_reply: OnReply) -> Callable[[DanubiusErr
     """Answer a change with the namespace as it is then."""
 
     def done(error: DanubiusError | None) -> None:
-        if error is None and not namespace_exists(node.shard, name):
+        if error is None and not node.shard.catalog.has_namespace(name):
             error = NamespaceNotFound(f"namespace {name!r} was deleted just now")
         if error is None:
             _describe_to(node.shard, name, on_reply)

@@ -262,7 +262,9 @@ def measure_namespace(node: Node, namespace: str) -> NamespaceStatistics:
     return NamespaceStatistics(
         namespace,
         topics=len(topics),
-        partitioned_topics=sum(namespace_of(name) == namespace for name in shard.partitioned),
+        partitioned_topics=sum(
+            namespace_of(name) == namespace for name in shard.catalog.partitioned
+        ),
         producers=sum(len(topic.attached) for topic in topics),
         subscriptions=len(members),
         consumers=sum(len(one.subscription.consumers) for one in members),
@@ -288,9 +290,11 @@ def measure_broker(node: Node) -> BrokerStatistics:
     return BrokerStatistics(
         uptime_s=max(0, now_ms - node.about.started_ms) / 1000,
         connections=node.about.connections(),
-        namespaces=len({"default", "system", *shard.namespaces, *map(namespace_of, shard.topics)}),
+        namespaces=len(
+            {"default", "system", *shard.catalog.namespaces, *map(namespace_of, shard.topics)}
+        ),
         topics=len(shard.topics),
-        partitioned_topics=len(shard.partitioned),
+        partitioned_topics=len(shard.catalog.partitioned),
         producers=sum(len(topic.attached) for topic in topics),
         subscriptions=sum(len(topic.subscriptions) for topic in topics),
         consumers=sum(len(s.consumers) for topic in topics for s in topic.subscriptions.values()),

@@ -9,10 +9,10 @@ from danubius.model.ids import TopicName, parse_topic_name
 from danubius.model.partitions import base_of, partition_names
 
 if TYPE_CHECKING:
+    from danubius.catalog.core.states import PartitionedState
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
-    from danubius.shard.state.snapshot import PartitionedState
 
 
 class Target(NamedTuple):
@@ -37,7 +37,7 @@ class Member(NamedTuple):
 def find_target(shard: Shard, text: str) -> Target:
     """TopicNotFound if there is neither."""
     name = parse_topic_name(text)
-    partitioned = shard.partitioned.get(name)
+    partitioned = shard.catalog.partitioned.get(name)
     if partitioned is None:
         return Target(name, [shard.topic(name)], None)
     names = partition_names(name, partitioned.partitions)
@@ -71,5 +71,5 @@ def is_partition(shard: Shard, name: TopicName) -> bool:
     if found is None:
         return False
     base, index = found
-    partitioned = shard.partitioned.get(base)
+    partitioned = shard.catalog.partitioned.get(base)
     return partitioned is not None and index < partitioned.partitions

@@ -18,7 +18,6 @@ from danubius.shard.hosting.ages import LOOK_MS
 from danubius.shard.hosting.expiry_sweep import ExpirySweep
 from danubius.shard.hosting.quota import Quotas
 from danubius.shard.hosting.retention import TopicRetention
-from danubius.shard.hosting.topic_appliers import adopt_namespaces
 from danubius.shard.state.atomic import Atomic
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Node:
 
     def start(self) -> None:
         """The state is recovered and the journal takes appends: go to work."""
-        adopt_namespaces(self.shard)
+        self.shard.catalog.adopt_namespaces()
         # Namespaces and topics may have changed behind the facts that put a topic up.
         for topic in self.shard.topics_by_id.values():
             self.shard.apply_policies(topic)

@@ -35,11 +35,11 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from danubius.catalog.core.states import PartitionedState
     from danubius.model.subscription import Position
     from danubius.session.state import Handler, SessionState
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
-    from danubius.shard.state.snapshot import PartitionedState
 
 LIST_PAGE_MAX: Final = 1_500
 """Topics in one answer: stays far below the bound of a frame's command part."""
@@ -57,9 +57,9 @@ class Watch:
         self._base = base
 
     def start(self) -> None:
-        spaces = self._session.shard.spaces
-        if not spaces.is_watched(self._base, self._session):
-            spaces.watch(self._base, self._session, self)
+        watchers = self._session.shard.catalog.watchers
+        if not watchers.is_watched(self._base, self._session):
+            watchers.watch(self._base, self._session, self)
             self._session.on_closed.add(self._stop)
 
     def tell(self, partitions: int) -> None:
@@ -69,11 +69,11 @@ class Watch:
         self._session.on_closed.discard(self._stop)
 
     def _stop(self) -> None:
-        self._session.shard.spaces.unwatch(self._base, self._session)
+        self._session.shard.catalog.watchers.unwatch(self._base, self._session)
 
 
 def _lookup(session: SessionState, command: Lookup, correlation_id: int) -> None:
-    known = session.shard.partitioned.get(TopicName(command.topic))
+    known = session.shard.catalog.partitioned.get(TopicName(command.topic))
     if known is None:
         topic = session.shard.topic(command.topic)
         session.peer.send(Located(topic.name, session.advertised_url), correlation_id)
@@ -125,7 +125,7 @@ def _list_topics(session: SessionState, command: ListTopics, correlation_id: int
 
 def _describe_topic(session: SessionState, command: DescribeTopic, correlation_id: int) -> None:
     shard = session.shard
-    known = shard.partitioned.get(TopicName(command.topic))
+    known = shard.catalog.partitioned.get(TopicName(command.topic))
     if known is None:
         session.peer.send(describe_topic(shard.topic(command.topic)), correlation_id)
     else:
@@ -167,7 +167,7 @@ def _add_up(parts: list[SubscriptionSummary]) -> SubscriptionSummary:
 
 def _resolve_offset(session: SessionState, command: ResolveOffset, correlation_id: int) -> None:
     shard = session.shard
-    known = shard.partitioned.get(TopicName(command.topic))
+    known = shard.catalog.partitioned.get(TopicName(command.topic))
     topics = [shard.topic(command.topic)] if known is None else partitions_of(shard, known)
     position = command.position if known is None else _position_of_each(known, command.position)
 

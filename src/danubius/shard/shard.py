@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from danubius.ack.core.cursor import Cursor
 from danubius.ack.core.ranges import RangeSet
-from danubius.catalog.core.names import Spaces
+from danubius.catalog.core.catalog import Catalog
 from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.dispatch.pump import Pump
 from danubius.errors import DanubiusError, SubscriptionNotFound, TopicDeleted, TopicNotFound
@@ -65,13 +65,11 @@ if TYPE_CHECKING:
     from danubius.model.subscription import Position, SubscriptionType
     from danubius.runtime.clock import Clock
     from danubius.shard.state.facts import TopicCreated
-    from danubius.shard.state.snapshot import NamespaceState, PartitionedState
     from danubius.shard.state.tokens import OnDone
     from danubius.wal.ports import JournalPort
 
 ANSWERED_FIRST: Final = 8
 """In a commit of so many batches, and nothing else, answers do not wait until all of it can be read."""
-_NO_POLICIES: Final = Policies()
 _effective: Final = functools.lru_cache(maxsize=1024)(effective)
 
 log = logging.getLogger(__name__)
@@ -123,9 +121,7 @@ class Shard:
         self.topics: dict[TopicName, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
         """All of them, also those that have no name of their own."""
-        self.namespaces: dict[str, NamespaceState] = {}
-        self.partitioned: dict[TopicName, PartitionedState] = {}
-        self.spaces = Spaces()
+        self.catalog = Catalog()
         self.committed_transactions = RangeSet()
         self.jobs = Jobs(config.stage_jobs_max)
         self.creating: dict[TopicName, list[Callable[[Topic | DanubiusError], None]]] = {}
@@ -234,7 +230,7 @@ class Shard:
     def topic(self, name: str) -> Topic:
         topic = self.topic_or_none(name)
         if topic is None:
-            if (known := self.partitioned.get(TopicName(name))) is not None:
+            if (known := self.catalog.partitioned.get(TopicName(name))) is not None:
                 raise partitioned_error(known.name, known.partitions)
             raise TopicNotFound(
                 f"topic {name} does not exist; a producer creates it, or `danubius topics create {name}`"
@@ -279,7 +275,7 @@ class Shard:
         self.apply_policies(topic)
         if not topic.parent:
             self.topics[name] = topic
-            self.spaces.add(name)
+            self.catalog.names.add(name)
         elif topic.parent == STAGE_LOG:
             self.jobs.open_log(name.rpartition("/")[2], topic_id)
         self.topics_by_id[topic_id] = topic
@@ -291,7 +287,7 @@ class Shard:
         """Take a deleted topic down and free what it held."""
         if not topic.parent:
             del self.topics[topic.name]
-            self.spaces.remove(topic.name)
+            self.catalog.names.remove(topic.name)
         elif topic.parent == STAGE_LOG:
             self.jobs.close_log(topic.id)
         del self.topics_by_id[topic.id]
@@ -316,8 +312,7 @@ class Shard:
 
         Layers of a broker are few, whatever it hosts: topics with the same ones share one result.
         """
-        namespace = self.namespaces.get(namespace_of(topic.name))
-        layer = namespace.policies if namespace is not None else _NO_POLICIES
+        layer = self.catalog.layer(namespace_of(topic.name))
         own = topic.own_policies if topic.own_policies is not None else topic.spec.layer()
         topic.policies = _effective(
             Policies(message_bytes_max=self.config.message_bytes_max),

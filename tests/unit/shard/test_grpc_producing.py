@@ -168,7 +168,7 @@ async def test_partitions_that_are_asked_for_at_once_are_all_there(
     names = [TopicName(f"{TOPIC}-part-{index}") for index in (2, 0, 3, 1)]
     works = [partitioning.provide(name, Dispatch.RELIABLE) for name in names]
     assert await _finish(bench, *works) == [None] * 4
-    assert bench.shard.partitioned[TOPIC].partitions == 4
+    assert bench.shard.catalog.partitioned[TOPIC].partitions == 4
     assert set(names) <= set(bench.shard.topics)
 
 

@@ -25,7 +25,6 @@ from danubius.model.policy import Policies
 from danubius.model.subscription import EARLIEST, SubscriptionType
 from danubius.model.topic import Retention, TopicSpec
 from danubius.shard.hosting.namespaces import SLICE
-from danubius.shard.hosting.topic_appliers import adopt_namespaces
 from danubius.wire.commands import (
     CreateTopic,
     Done,
@@ -71,7 +70,7 @@ async def test_two_are_always_there_and_cannot_be_deleted(bench: Any) -> None:
         assert isinstance(ask(bench, admin.CreateNamespace(name)), NamespaceExists)
         refused = ask(bench, admin.DeleteNamespace(name, force=True))
         assert isinstance(refused, InvalidArgument)
-    assert not bench.shard.namespaces, "nothing is written down for them"
+    assert not bench.shard.catalog.namespaces, "nothing is written down for them"
 
 
 async def test_a_namespace_is_made_changed_and_deleted(bench: Any) -> None:
@@ -152,8 +151,8 @@ async def test_who_makes_it_first_decides_what_it_says(bench: Any) -> None:
 
 async def test_topics_of_older_versions_have_a_namespace(bench: Any) -> None:
     bench.connect().call(CreateTopic("/old/t", TopicSpec()))
-    bench.shard.namespaces.clear()  # as a directory of format 1 is recovered
-    adopt_namespaces(bench.shard)
+    bench.shard.catalog.namespaces.clear()  # as a directory of format 1 is recovered
+    bench.shard.catalog.adopt_namespaces()
     assert listed(bench) == ["default", "old", "system"]
     assert [state.name for state in snapshot_of(bench.shard).namespaces] == ["old"]
 
@@ -188,7 +187,7 @@ async def test_changes_add_up_while_the_disk_is_busy(bench: Any) -> None:
         ACTIONS[admin.UpdateNamespace](bench.node, request, replies.append)
     bench.settle()
     assert replies[2].policies == Policies(quota_bytes=6)
-    assert not bench.shard.spaces.planned
+    assert not bench.shard.catalog.changes.planned
 
 
 async def test_a_change_that_fails_changes_nothing(bench: Any) -> None:
@@ -290,7 +289,7 @@ async def test_new_topics_can_be_partitioned_by_the_namespaces_rule(bench: Any) 
         assert isinstance(answer, Error)
         assert answer.code == TopicExists.code
         assert "/wide/t-part-0 to -part-2" in answer.message
-    assert bench.shard.partitioned[TopicName("/wide/t")].partitions == 3
+    assert bench.shard.catalog.partitioned[TopicName("/wide/t")].partitions == 3
     assert isinstance(peer.call(OpenProducer("/wide/t-part-2", "p", TopicSpec())), ProducerOpened)
 
 
@@ -311,7 +310,7 @@ async def test_a_namespace_with_topics_goes_only_by_force(bench: Any) -> None:
     ask(bench, admin.DeleteNamespace("shop", force=True))
     assert len(bench.recover_journal()) == before + 1, "one record: all or nothing"
     assert list(bench.shard.topics) == ["/shopping/other"]
-    assert not bench.shard.partitioned
+    assert not bench.shard.catalog.partitioned
     assert len(peer.told(ProducerClosed)) == 1
     assert listed(bench) == ["default", "shopping", "system"]
 

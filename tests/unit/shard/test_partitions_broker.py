@@ -271,7 +271,7 @@ async def test_a_watcher_that_is_gone_is_forgotten(bench: Any) -> None:
     watcher.session.close()
     administer(bench, admin.UpdateTopic(BASE, partitions=6))
     assert not watcher.told(TopicChanged)
-    assert not bench.shard.spaces.is_watched(TopicName(BASE), watcher.session)
+    assert not bench.shard.catalog.watchers.is_watched(TopicName(BASE), watcher.session)
 
 
 async def test_partitions_are_not_taken_away(bench: Any) -> None:
@@ -332,7 +332,7 @@ async def test_a_change_that_fails_leaves_all_as_it_was(bench: Any) -> None:
     bench.clock.now_ms += 10_000
     assert names(bench) == PARTS[:2]
     assert not peer.told(TopicChanged)
-    assert "new" not in bench.shard.namespaces
+    assert "new" not in bench.shard.catalog.namespaces
     peer.publish(PARTS[1], [b"it takes messages as before"])
     reply = administer(bench, admin.UpdateTopic(BASE, partitions=4))
     assert (reply.partitions, reply.effective.ttl_ms) == (4, 0)
@@ -363,7 +363,7 @@ async def test_changes_of_a_plain_topic_add_up_while_the_disk_is_busy(bench: Any
     bench.settle()
     assert len(replies) == 3
     assert replies[2].policies == Policies(quota_bytes=6)
-    assert not bench.shard.spaces.planned
+    assert not bench.shard.catalog.changes.planned
 
 
 # ---------------------------------------------------------------- by the name of the whole
@@ -398,7 +398,7 @@ async def test_deleting_the_whole_ends_everyone_on_it(bench: Any) -> None:
     assert len(bench.recover_journal()) == before + 1
     assert len(peer.told(ProducerClosed)) == len(peer.told(ConsumerClosed)) == 4
     assert not bench.shard.topics
-    assert not bench.shard.partitioned
+    assert not bench.shard.catalog.partitioned
     assert code_of(peer.call(Lookup(BASE))) == TopicNotFound.code
 
 

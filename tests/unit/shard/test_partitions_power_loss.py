@@ -104,11 +104,11 @@ class Life:
     def check(self, ending: str) -> int:
         """Everything fits together; how many of the deeds have been done."""
         shard = self.shard
-        known = shard.partitioned.get(BASE)
+        known = shard.catalog.partitioned.get(BASE)
         count = known.partitions if known else 0
         assert sorted(shard.topics) == sorted(partition_names(BASE, count))
         assert count in (0, FEW, MANY)
-        has_space = "shop" in shard.namespaces
+        has_space = "shop" in shard.catalog.namespaces
         if not count:
             # After a plain deletion the namespace stays.
             return 4 if ending == "delete" and has_space else 0

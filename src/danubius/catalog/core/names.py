@@ -1,54 +1,25 @@
-"""Which names are taken, by namespace; which partitioned topics are being changed; and who watches them.
+"""Names that are taken, by namespace.
 
-Invariants:
-- The names of a namespace are sorted, so that a page is a slice, and `/default/foo` never meets `/default/foobar`.
-- A partitioned topic is changed (made, grown, deleted) by one at a time; others wait until that is durable or failed,
-  and look again.
-- Nobody watches what is not there.
+Those of a namespace are sorted: a page is a slice, and `/default/foo` never meets `/default/foobar`.
 """
 
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING
 
 from danubius.model.ids import namespace_of
 from danubius.model.partitions import base_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from danubius.model.ids import TopicName
-    from danubius.model.policy import Policies
-
-BUILT_IN: Final = ("default", "system")
-"""Namespaces that exist from the first start on and cannot be deleted."""
 
 
-class Watcher(Protocol):
-    """Someone who wants to know how many partitions a topic has."""
-
-    def tell(self, partitions: int) -> None: ...
-
-    def end(self) -> None:
-        """The topic is gone; the watcher is already out of the list."""
-        ...
-
-
-class Spaces:
-    """What is known of names, beside the topics themselves."""
+class TopicNames:
+    """Names of topics; partitions are topics."""
 
     def __init__(self) -> None:
         self._names: dict[str, list[TopicName]] = {}
-        self._changing: dict[TopicName, list[Callable[[], None]]] = {}
-        """Partitioned topics under change, with what waits for the end of it."""
-        self._watchers: dict[TopicName, dict[object, Watcher]] = {}
-        self.leaving: set[str] = set()
-        """Namespaces that are being deleted: nothing may be made in them."""
-        self.planned: dict[str, Policies] = {}
-        """Policies of namespaces and topics, by name, as of the last change that is on its way to the disk."""
-
-    # ------------------------------------------------------------ names
 
     @property
     def namespaces(self) -> list[str]:
@@ -82,52 +53,3 @@ class Spaces:
             if (known := base_of(names[at])) and known[0] == base:
                 found.append(names[at])
         return found
-
-    # ------------------------------------------------------------ changes
-
-    @property
-    def changing(self) -> list[TopicName]:
-        return list(self._changing)
-
-    def changing_around(self, name: TopicName) -> TopicName | None:
-        """The partitioned topic under change that this name is, or belongs to."""
-        if name in self._changing:
-            return name
-        found = base_of(name)
-        return found[0] if found and found[0] in self._changing else None
-
-    def begin(self, base: TopicName) -> None:
-        assert base not in self._changing
-        self._changing[base] = []
-
-    def wait(self, base: TopicName, action: Callable[[], None]) -> None:
-        self._changing[base].append(action)
-
-    def finish(self, base: TopicName) -> list[Callable[[], None]]:
-        """The change is over. What is returned may now be done, in this order, but not from inside a failure."""
-        return self._changing.pop(base)
-
-    # ------------------------------------------------------------ watchers
-
-    def watch(self, base: TopicName, owner: object, watcher: Watcher) -> None:
-        self._watchers.setdefault(base, {})[owner] = watcher
-
-    def is_watched(self, base: TopicName, owner: object) -> bool:
-        return owner in self._watchers.get(base, ())
-
-    def unwatch(self, base: TopicName, owner: object) -> None:
-        watchers = self._watchers.get(base)
-        if watchers is not None:
-            watchers.pop(owner, None)
-            if not watchers:
-                del self._watchers[base]
-
-    def tell(self, base: TopicName, partitions: int) -> None:
-        for watcher in list(self._watchers.get(base, {}).values()):
-            watcher.tell(partitions)
-
-    def forget(self, base: TopicName) -> None:
-        """The topic is gone."""
-        for watcher in self._watchers.pop(base, {}).values():
-            watcher.tell(0)
-            watcher.end()

@@ -170,7 +170,7 @@ class Publisher:
             return await self._publish_routed(request, drafts)
         except TopicExists:
             # It may have been created by this very request, as one with partitions.
-            if TopicName(request.topic) not in self._shard.partitioned:
+            if TopicName(request.topic) not in self._shard.catalog.partitioned:
                 raise
             return await self._publish_routed(request, drafts)
 
@@ -212,7 +212,7 @@ class Publisher:
     ) -> dict[TopicName, Sequence[int]]:
         """Which messages go where."""
         name = TopicName(request.topic)
-        partitioned = self._shard.partitioned.get(name)
+        partitioned = self._shard.catalog.partitioned.get(name)
         if partitioned is None:
             return {name: range(len(drafts))}
         if request.producer is not None:

@@ -63,7 +63,7 @@ def remove_topics(
             for topic in going.values():
                 log.info("topic deleted", extra={"topic": topic.name})
             for base in bases:
-                shard.spaces.forget(base)
+                shard.catalog.watchers.forget(base)
         on_done(error)
 
     try:

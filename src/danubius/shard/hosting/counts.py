@@ -23,7 +23,7 @@ def check_topics(shard: Shard, namespace: str, count: int = 1) -> None:
             f"the broker has {len(shard.topics):,} topics, and its setting broker.topics_max allows "
             f"{config.topics_max:,}: raise it, or delete some"
         )
-    here = len(shard.spaces.names(namespace))
+    here = len(shard.catalog.names.names(namespace))
     if here + coming + count <= config.namespace_topics_max:
         return
     coming = sum(namespace_of(name) == namespace for name in shard.creating)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.catalog.core.names import BUILT_IN
+from danubius.catalog.core.catalog import BUILT_IN
+from danubius.catalog.core.states import NamespaceState
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -25,7 +26,6 @@ from danubius.model.policy import Policies, effective
 from danubius.runtime.slices import in_slices
 from danubius.shard.hosting.changes import commit_facts, remove_topics
 from danubius.shard.state.facts import NamespaceChanged, NamespaceCreated, NamespaceRemoved
-from danubius.shard.state.snapshot import NamespaceState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,27 +45,13 @@ COUNTED_SLICE: Final = 1_000
 log = logging.getLogger(__name__)
 
 
-def namespace_exists(shard: Shard, name: str) -> bool:
-    return name in BUILT_IN or name in shard.namespaces
-
-
-def find_namespace(shard: Shard, name: str) -> NamespaceState:
-    if name in shard.namespaces:
-        return shard.namespaces[name]
-    if name in BUILT_IN:
-        return NamespaceState(name, Policies(), 0)
-    raise NamespaceNotFound(
-        f"namespace {name!r} does not exist; `danubius namespaces create {name}` creates it"
-    )
-
-
 def layers_below(shard: Shard, name: str) -> tuple[Policies, ...]:
     """What lies under the topics of a namespace, whether or not it exists yet."""
-    config, known = shard.config, shard.namespaces.get(name)
+    config = shard.config
     return (
         Policies(message_bytes_max=config.message_bytes_max),
         config.policies,
-        known.policies if known is not None else Policies(),
+        shard.catalog.layer(name),
     )
 
 
@@ -76,9 +62,9 @@ def namespace_policies(shard: Shard, name: str) -> Effective:
 
 def namespace_facts(shard: Shard, name: str) -> list[Event]:
     """What has to become true with the first topic of a namespace. Raises if nothing may be made in it."""
-    if name in shard.spaces.leaving:
+    if name in shard.catalog.changes.leaving:
         raise NamespaceNotFound(f"namespace {name!r} is being deleted; create it again afterwards")
-    if namespace_exists(shard, name):
+    if shard.catalog.has_namespace(name):
         return []
     if not shard.config.auto_create_namespaces:
         raise NamespaceNotFound(
@@ -100,14 +86,14 @@ def create_namespace(
 ) -> None:
     parse_name("namespace", name)
     policies.check()
-    if name in shard.spaces.leaving:
+    if name in shard.catalog.changes.leaving:
         raise NamespaceExists(f"namespace {name!r} is just being deleted; create it afterwards")
     layer = Policies().patched(policies)
 
     def accept() -> DanubiusError | None:
         if not exist_ok:
             return NamespaceExists(f"namespace {name!r} exists already")
-        known = find_namespace(shard, name)
+        known = shard.catalog.namespace(name)
         if known.policies != layer:
             return NamespaceExists(
                 f"namespace {name!r} exists already with other policies: {known.policies}; "
@@ -117,13 +103,15 @@ def create_namespace(
 
     def committed(error: DanubiusError | None) -> None:
         # Someone may have been quicker, or a topic have been made in it: the first fact stands.
-        if error is None and shard.namespaces[name] != NamespaceState(name, layer, created_ms):
+        if error is None and shard.catalog.namespaces[name] != NamespaceState(
+            name, layer, created_ms
+        ):
             error = accept()
         elif error is None:
             log.info("namespace created", extra={"namespace": name})
         on_done(error)
 
-    if namespace_exists(shard, name):
+    if shard.catalog.has_namespace(name):
         on_done(accept())
         return
     created_ms = shard.clock.wall_us() // 1000
@@ -135,21 +123,21 @@ def update_namespace(
 ) -> None:
     """Change its policies; answered when they hold for all its topics."""
     change.check()
-    if name in shard.spaces.leaving:
+    if name in shard.catalog.changes.leaving:
         raise NamespaceNotFound(f"namespace {name!r} is being deleted")
-    known = find_namespace(shard, name)
+    known = shard.catalog.namespace(name)
     # Changes that were appended and are not durable yet come before this one.
-    before = shard.spaces.planned.get(name, known.policies)
-    layer = shard.spaces.planned[name] = before.patched(change)
+    before = shard.catalog.changes.planned.get(name, known.policies)
+    layer = shard.catalog.changes.planned[name] = before.patched(change)
 
     def committed(error: DanubiusError | None) -> None:
-        if shard.spaces.planned.get(name) is layer or error is not None:
-            shard.spaces.planned.pop(name, None)
+        if shard.catalog.changes.planned.get(name) is layer or error is not None:
+            shard.catalog.changes.planned.pop(name, None)
         if error is not None:
             on_done(error)
             return
         log.info("namespace changed", extra={"namespace": name})
-        names = list(shard.spaces.names(name))
+        names = list(shard.catalog.names.names(name))
         in_slices(shard.loop, names, SLICE, reach, lambda: on_done(None))
 
     def reach(topic_name: TopicName) -> None:
@@ -166,29 +154,29 @@ def delete_namespace(
     """Delete it; with `force` its topics too, all in one record."""
     if name in BUILT_IN:
         raise InvalidArgument(f"namespace {name!r} cannot be deleted: it is always there")
-    find_namespace(shard, name)
-    spaces = shard.spaces
-    if name in spaces.leaving:
+    shard.catalog.namespace(name)
+    changes = shard.catalog.changes
+    if name in changes.leaving:
         raise NamespaceNotFound(f"namespace {name!r} is being deleted already")
-    arriving = [n for n in (*shard.creating, *spaces.changing) if namespace_of(n) == name]
+    arriving = [n for n in (*shard.creating, *changes.changing) if namespace_of(n) == name]
     if arriving:
         raise NamespaceNotEmpty(
             f"namespace {name!r} is in use: topic {arriving[0]} is just being made or changed; try again"
         )
-    names = spaces.names(name)
+    names = shard.catalog.names.names(name)
     if names and not force:
         raise NamespaceNotEmpty(
             f"namespace {name!r} has {len(names)} topic(s), {names[0]} among them; "
             "delete them first, or give force (`--force`) to delete them with it"
         )
     topics = [shard.topics[n] for n in names]
-    bases = [n for n in shard.partitioned if namespace_of(n) == name]
+    bases = [n for n in shard.catalog.partitioned if namespace_of(n) == name]
 
     def done(error: DanubiusError | None) -> None:
-        spaces.leaving.discard(name)
+        changes.leaving.discard(name)
         if error is None:
             log.info("namespace deleted", extra={"namespace": name, "topics": len(topics)})
         on_done(error)
 
     remove_topics(shard, topics, bases, [NamespaceRemoved(name)], done)
-    spaces.leaving.add(name)
+    changes.leaving.add(name)

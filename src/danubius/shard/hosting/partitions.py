@@ -1,6 +1,6 @@
 """Partitioned topics: made, grown, changed and deleted, each in one record.
 
-`/ns/t-part-0`, `/ns/t-part-1` … are ordinary topics; `/ns/t` itself is none, but an entry in `Broker.partitioned`.
+`/ns/t-part-0`, `/ns/t-part-1` … are ordinary topics; `/ns/t` itself is none, but an entry of the catalog.
 
 Invariants:
 - A partitioned topic has all its partitions or does not exist, whenever the process dies.
@@ -35,12 +35,12 @@ from danubius.shard.state.facts import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.catalog.core.states import PartitionedState
     from danubius.errors import DanubiusError
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
-    from danubius.shard.state.snapshot import PartitionedState
 
     OnDone = Callable[[DanubiusError | None], None]
 
@@ -53,24 +53,6 @@ def partitions_of(shard: Shard, known: PartitionedState) -> list[Topic]:
     topics = [shard.topics[name] for name in names]
     topics[0].check_open()
     return topics
-
-
-def whole_of(shard: Shard, name: TopicName) -> PartitionedState | None:
-    """The partitioned topic that a topic is a part of."""
-    found = base_of(name)
-    known = shard.partitioned.get(found[0]) if found is not None else None
-    return known if found is not None and known and found[1] < known.partitions else None
-
-
-def check_free(shard: Shard, name: TopicName) -> None:
-    """Refuse a plain topic whose name belongs to a partitioned one."""
-    found = base_of(name)
-    known = shard.partitioned.get(found[0]) if found is not None else None
-    if known is not None:
-        raise TopicExists(
-            f"topic {name} cannot be created: the name belongs to {known.name}, which is partitioned into "
-            f"{known.partitions}; to add partitions, `danubius topics update {known.name} --partitions N`"
-        )
 
 
 def same_settings(shard: Shard, name: TopicName, one: TopicSpec, other: TopicSpec) -> bool:
@@ -90,10 +72,10 @@ def when_settled(
     on_error: Callable[[DanubiusError], None],
 ) -> bool:
     """If a partitioned topic of this name is under change: do it after that, and say so."""
-    around = shard.spaces.changing_around(name)
+    around = shard.catalog.changes.changing_around(name)
     if around is None:
         return False
-    shard.spaces.wait(around, functools.partial(attempt, action, on_error))
+    shard.catalog.changes.wait(around, functools.partial(attempt, action, on_error))
     return True
 
 
@@ -118,7 +100,7 @@ def create_partitioned(
     )
     if when_settled(shard, base, again, on_done):
         return
-    known = shard.partitioned.get(base)
+    known = shard.catalog.partitioned.get(base)
     if known is not None:
         on_done(_accept_existing(shard, known, spec, partitions, exist_ok=exist_ok))
         return
@@ -160,9 +142,9 @@ def _accept_existing(
 
 def _check_clash(shard: Shard, base: TopicName) -> None:
     """Refuse a partitioned topic if a name that it needs, now or when it grows, is taken."""
-    check_free(shard, base)
-    taken = [base] if base in shard.topics else shard.spaces.partitions_named(base)
-    coming = (*shard.creating, *shard.partitioned, *shard.spaces.changing)
+    shard.catalog.check_free(base)
+    taken = [base] if base in shard.topics else shard.catalog.names.partitions_named(base)
+    coming = (*shard.creating, *shard.catalog.partitioned, *shard.catalog.changes.changing)
     taken += [name for name in coming if name == base or _is_under(base, name)]
     if taken:
         raise TopicExists(
@@ -186,7 +168,7 @@ def update_partitioned(
     again = functools.partial(update_partitioned, shard, base, change, partitions, on_done)
     if when_settled(shard, base, again, on_done):
         return
-    known = shard.partitioned.get(base)
+    known = shard.catalog.partitioned.get(base)
     if known is None:
         shard.topic(base)  # it is gone, or was never there
         raise InvalidArgument(
@@ -232,9 +214,9 @@ def _update_facts(
 
 def delete_partitioned(shard: Shard, base: TopicName, on_done: OnDone) -> None:
     """Delete it with all its partitions. Nothing of it may be under change."""
-    topics = partitions_of(shard, shard.partitioned[base])
+    topics = partitions_of(shard, shard.catalog.partitioned[base])
     remove_topics(shard, topics, [base], [], _settling(shard, base, on_done))
-    shard.spaces.begin(base)
+    shard.catalog.changes.begin(base)
 
 
 def _change(
@@ -243,18 +225,18 @@ def _change(
     def done(error: DanubiusError | None) -> None:
         if error is None:
             log.info("topic partitioned", extra={"topic": base, "partitions": partitions})
-            shard.spaces.tell(base, partitions)
+            shard.catalog.watchers.tell(base, partitions)
         on_done(error)
 
     commit_facts(shard, facts, _settling(shard, base, done))
-    shard.spaces.begin(base)
+    shard.catalog.changes.begin(base)
 
 
 def _settling(shard: Shard, base: TopicName, on_done: OnDone) -> OnDone:
     """The change is over with this answer; those who waited for it look again in a turn of their own."""
 
     def done(error: DanubiusError | None) -> None:
-        for action in shard.spaces.finish(base):
+        for action in shard.catalog.changes.finish(base):
             shard.loop.call_soon(action)
         on_done(error)
 

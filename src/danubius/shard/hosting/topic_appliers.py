@@ -1,13 +1,11 @@
-"""Topics, namespaces and partitioned topics as they are put up again: from a snapshot, and by the facts behind it."""
+"""Topics, namespaces and partitioned topics as the facts say, and topics as a snapshot has them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from danubius.catalog.core.names import BUILT_IN
 from danubius.ledger.managed import ManagedLedger
-from danubius.model.ids import TopicId, TopicName
-from danubius.model.policy import Policies
+from danubius.model.ids import TopicId
 from danubius.shard.state.facts import (
     LogTrimmed,
     NamespaceChanged,
@@ -20,33 +18,13 @@ from danubius.shard.state.facts import (
     TopicCreated,
     TopicRemoved,
 )
-from danubius.shard.state.snapshot import (
-    BrokerSnapshot,
-    NamespaceState,
-    PartitionedState,
-    TopicState,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
-
-
-def restore_spaces(shard: Shard, snapshot: BrokerSnapshot) -> None:
-    """What is above topics."""
-    shard.namespaces = {state.name: state for state in snapshot.namespaces}
-    shard.partitioned = {TopicName(state.name): state for state in snapshot.partitioned}
-    for first, end in snapshot.committed:
-        shard.committed_transactions.add(first, end)
-
-
-def adopt_namespaces(shard: Shard) -> None:
-    """When all is recovered: topics of older versions are in namespaces that nobody ever wrote down."""
-    for name in shard.spaces.namespaces:
-        if name not in BUILT_IN:
-            shard.namespaces.setdefault(name, NamespaceState(name, Policies(), 0))
+    from danubius.shard.state.snapshot import TopicState
 
 
 def restore_topic(shard: Shard, state: TopicState) -> Topic:
@@ -98,30 +76,23 @@ def _records_given_up(shard: Shard, fact: RecordsGivenUp) -> None:
 
 
 def _namespace_created(shard: Shard, fact: NamespaceCreated) -> None:
-    # Two first topics may have been made in it at once, or one while an operator made it: the first fact stands.
-    state = NamespaceState(fact.name, fact.policies, fact.created_ms)
-    shard.namespaces.setdefault(fact.name, state)
+    shard.catalog.namespace_created(fact.name, fact.policies, fact.created_ms)
 
 
 def _namespace_changed(shard: Shard, fact: NamespaceChanged) -> None:
-    # Those that exist from the first start on are written down when they are first changed.
-    known = shard.namespaces.get(fact.name)
-    created_ms = known.created_ms if known else 0
-    shard.namespaces[fact.name] = NamespaceState(fact.name, fact.policies, created_ms)
+    shard.catalog.namespace_changed(fact.name, fact.policies)
 
 
 def _namespace_removed(shard: Shard, fact: NamespaceRemoved) -> None:
-    shard.namespaces.pop(fact.name, None)
+    shard.catalog.namespace_removed(fact.name)
 
 
 def _partitions_set(shard: Shard, fact: PartitionsSet) -> None:
-    shard.partitioned[TopicName(fact.name)] = PartitionedState(
-        fact.name, fact.partitions, fact.spec, fact.created_ms
-    )
+    shard.catalog.partitions_set(fact.name, fact.partitions, fact.spec, fact.created_ms)
 
 
 def _partitions_removed(shard: Shard, fact: PartitionsRemoved) -> None:
-    shard.partitioned.pop(TopicName(fact.name), None)
+    shard.catalog.partitions_removed(fact.name)
 
 
 APPLIERS: Final[dict[type, Callable[[Shard, Any], None]]] = {

@@ -20,13 +20,11 @@ from danubius.shard.hosting.changes import commit_facts, remove_topics
 from danubius.shard.hosting.counts import check_topics
 from danubius.shard.hosting.namespaces import namespace_facts, namespace_policies
 from danubius.shard.hosting.partitions import (
-    check_free,
     create_partitioned,
     delete_partitioned,
     same_settings,
     update_partitioned,
     when_settled,
-    whole_of,
 )
 from danubius.shard.state.facts import TopicChanged, TopicCreated
 
@@ -74,10 +72,10 @@ def create_topic(
     again = functools.partial(create_topic, shard, text, spec, exist_ok=exist_ok, on_done=on_done)
     if when_settled(shard, name, again, on_done):
         return
-    known = shard.partitioned.get(name)
+    known = shard.catalog.partitioned.get(name)
     if known is not None:
         raise partitioned_error(name, known.partitions)
-    check_free(shard, name)
+    shard.catalog.check_free(name)
     check_topics(shard, namespace_of(name))
     facts = namespace_facts(shard, namespace_of(name))
     shard.creating[name] = [on_done]
@@ -102,11 +100,13 @@ def create_missing(
     again = functools.partial(create_missing, shard, text, spec, on_done)
     if when_settled(shard, name, again, on_done):
         return
-    is_new = not (name in shard.topics or name in shard.creating or name in shard.partitioned)
+    is_new = not (
+        name in shard.topics or name in shard.creating or name in shard.catalog.partitioned
+    )
     if not is_new:
         create_topic(shard, text, spec, exist_ok=True, on_done=on_done)
         return
-    check_free(shard, name)
+    shard.catalog.check_free(name)
     space = namespace_of(name)
     policies = namespace_policies(shard, space)
     if not policies.auto_create:
@@ -170,15 +170,15 @@ def update_topic(
     _check_whole(shard, name, "change")
     if (
         partitions is not None
-        or name in shard.partitioned
-        or shard.spaces.changing_around(name) is not None
+        or name in shard.catalog.partitioned
+        or shard.catalog.changes.changing_around(name) is not None
     ):
         update_partitioned(shard, name, change, partitions, on_done)
         return
     topic = shard.topic(name)
     change.check()
     # Changes that were appended and are not durable yet come before this one.
-    planned = shard.spaces.planned
+    planned = shard.catalog.changes.planned
     own = topic.own_policies
     before = planned.get(name, own if own is not None else topic.spec.layer())
     layer = planned[name] = before.patched(change)
@@ -198,14 +198,14 @@ def delete_topic(shard: Shard, text: str, on_done: OnDone) -> None:
     if when_settled(shard, name, again, on_done):
         return
     _check_whole(shard, name, "delete")
-    if name in shard.partitioned:
+    if name in shard.catalog.partitioned:
         delete_partitioned(shard, name, on_done)
     else:
         remove_topics(shard, [shard.topic(name)], [], [], on_done)
 
 
 def _check_whole(shard: Shard, name: TopicName, deed: str) -> None:
-    known = whole_of(shard, name)
+    known = shard.catalog.whole_of(name)
     if known is not None:
         raise InvalidArgument(
             f"Cannot {deed} individual partition {name}: {deed} {known.name} as a whole"
@@ -226,9 +226,9 @@ def list_topics(shard: Shard, namespace: str, after: str, limit: int) -> tuple[l
 
 
 def _names_after(shard: Shard, namespace: str, after: str) -> Iterator[TopicName]:
-    spaces = shard.spaces
+    taken = shard.catalog.names
     # In the order of the whole names: '/a-b/t' comes before '/a/t'.
-    order = [namespace] if namespace else sorted(spaces.namespaces, key=lambda n: f"/{n}/")
+    order = [namespace] if namespace else sorted(taken.namespaces, key=lambda n: f"/{n}/")
     for space in order:
-        names = spaces.names(space)
+        names = taken.names(space)
         yield from names[bisect.bisect_right(names, after) :]

@@ -16,7 +16,7 @@ from danubius.record.batch import read_header
 from danubius.record.header import EXPIRES
 from danubius.shard.features.stages.appliers import count_staged, restore_jobs
 from danubius.shard.hosting.subscription_appliers import restore_subscription
-from danubius.shard.hosting.topic_appliers import restore_spaces, restore_topic
+from danubius.shard.hosting.topic_appliers import restore_topic
 from danubius.shard.recovery.survey import batches_of, facts_of, survey_state
 from danubius.shard.state.facts import STAGE_LOG, Event, ProducerStarted
 from danubius.shard.state.snapshot import newest_stamp_ms
@@ -58,7 +58,9 @@ class Recovery:
         shard.ledgers.recover_files(survey.ledger_state)
         shard.ledgers.start()
         shard.next_id = snapshot.next_id
-        restore_spaces(shard, snapshot)
+        shard.catalog.restore(snapshot.namespaces, snapshot.partitioned)
+        for first, end in snapshot.committed:
+            shard.committed_transactions.add(first, end)
         restore_jobs(shard, snapshot.jobs)
         for state in snapshot.topics:
             self._restore(state)

@@ -36,8 +36,8 @@ class Capture:
         self._shard = shard
         self.position = shard.committed_position
         """From here on the journal must be kept for this snapshot."""
-        self._namespaces = list(shard.namespaces.values())
-        self._partitioned = list(shard.partitioned.values())
+        self._namespaces = list(shard.catalog.namespaces.values())
+        self._partitioned = list(shard.catalog.partitioned.values())
         self._committed = list(shard.committed_transactions)
         self._jobs = [_job_state(job) for job in shard.jobs.by_name.values()]
         self._states: list[msgspec.Raw] = []

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from danubius.catalog.core.states import NamespaceState, PartitionedState
 from danubius.ledger.entry import LedgerMeta
 from danubius.model.policy import FailurePolicy, Policies
 from danubius.model.subscription import SubscriptionType
@@ -57,23 +58,6 @@ class TopicState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     has_expiring: bool = False
     position: int = 0
     """Records of the journal before it are in this state, though they may lie behind the snapshot's position."""
-
-
-class NamespaceState(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One namespace that was created or changed."""
-
-    name: str
-    policies: Policies
-    created_ms: int
-
-
-class PartitionedState(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One partitioned topic; its partitions are topics like others."""
-
-    name: str
-    partitions: int
-    spec: TopicSpec
-    created_ms: int
 
 
 class StageState(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -11,7 +11,6 @@ from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import DanubiusError
 from danubius.model import admin
 from danubius.model.ids import parse_name
-from danubius.shard.hosting.namespaces import find_namespace
 from danubius.shard.hosting.topics import list_topics
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class Office:
     async def topics_in(self, namespace: str) -> list[TopicLine]:
         """Those of one namespace, in order, partitions by their own names."""
         parse_name("namespace", namespace)
-        find_namespace(self.node.shard, namespace)
+        self.node.shard.catalog.namespace(namespace)
         return [_line(topic) async for topic in self._topics(namespace)]
 
     async def topics(self) -> list[TopicLine]:

@@ -72,7 +72,7 @@ class Partitioning:
                 del self._changes[base]
 
     async def _grow(self, base: TopicName, count: int, dispatch: Dispatch) -> None:
-        if base not in self._shard.partitioned:
+        if base not in self._shard.catalog.partitioned:
             await self._line.ask(CreateTopic(base, TopicSpec(dispatch), True, count))
             return
         done: asyncio.Future[None] = self._shard.loop.create_future()

@@ -123,7 +123,7 @@ class SchemaEdge:
 
     def _check_topic(self, request: Any) -> None:
         name = parse_topic_name(request.topic_name)
-        if name not in self._shard.partitioned and self._shard.topic_or_none(name) is None:
+        if name not in self._shard.catalog.partitioned and self._shard.topic_or_none(name) is None:
             raise TopicNotFound(f"topic {name} does not exist; a producer creates it")
 
 

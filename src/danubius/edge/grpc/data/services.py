@@ -22,7 +22,6 @@ from danubius.model.limits import DELAY_MAX_MS
 from danubius.model.partitions import partition_names
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Dispatch
-from danubius.shard.hosting.namespaces import find_namespace
 from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class ProducerEdge:
         if request.HasField("schema_ref"):
             refuse_subject(request.schema_ref.subject)
         if self._shard.topic_or_none(topic) is None:
-            find_namespace(self._shard, namespace_of(topic))  # only operators make one
+            self._shard.catalog.namespace(namespace_of(topic))  # only operators make one
         await self._partitioning.provide(topic, dispatch)
         self._check_dispatch(topic, dispatch)
         producer = await self._producers.open(topic, name, dispatch, access)
@@ -229,7 +228,7 @@ class DiscoveryEdge:
 
     def _names(self, name: TopicName) -> list[TopicName]:
         """The topic itself, or its partitions; nothing if there is none of this name."""
-        known = self._shard.partitioned.get(name)
+        known = self._shard.catalog.partitioned.get(name)
         if known is not None:
             return partition_names(name, known.partitions)
         return [] if self._shard.topic_or_none(name) is None else [name]

@@ -15,7 +15,6 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from danubius.catalog.core.names import BUILT_IN
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
@@ -73,7 +72,7 @@ def dead_letter_name(shard: Shard, topic: Topic, subscription: str, named: str) 
     if named:
         return parse_topic_name(named)
     found = base_of(topic.name)
-    base = found[0] if found is not None and found[0] in shard.partitioned else topic.name
+    base = found[0] if found is not None and found[0] in shard.catalog.partitioned else topic.name
     return parse_topic_name(default_dead_letters(base, subscription))
 
 
@@ -193,15 +192,17 @@ class _Move:
         """Create the dead-letter topic and its hidden subscription, in one record."""
         shard = self._shard
         space, whole = namespace_of(name), base_of(name)
-        if space not in BUILT_IN and space not in shard.namespaces:
+        if not shard.catalog.has_namespace(space):
             raise NamespaceNotFound(
                 f"namespace {space!r} of the dead-letter topic {name} does not exist"
             )
-        if name in shard.partitioned or (whole is not None and whole[0] in shard.partitioned):
+        if name in shard.catalog.partitioned or (
+            whole is not None and whole[0] in shard.catalog.partitioned
+        ):
             raise InvalidArgument(
                 f"{name} cannot be a dead-letter topic: it is partitioned, or a partition"
             )
-        if name in shard.creating or shard.spaces.changing_around(name) is not None:
+        if name in shard.creating or shard.catalog.changes.changing_around(name) is not None:
             self._retry(Overloaded(f"topic {name} is just being made"))
             return
         shard.creating[name] = []

@@ -225,7 +225,7 @@ class BrokerLives:
         snapshots = SnapshotStore(files, ROOT / "snapshots")
         self.loop.run_until_complete(Recovery(other, snapshots).run())
         # Numbers that were drawn for what was never stored are free for whoever did not draw them.
-        assert other.next_id <= self.shard.next_id
+        assert other.numbers.next <= self.shard.numbers.next
         there, here = state_of(other), state_of(self.shard)
         for part in here:
             assert there[part] == here[part], part

@@ -292,7 +292,7 @@ def _create_missing(
         now_ms = shard.clock.wall_us() // 1000
         facts = [
             SubscriptionCreated(
-                topic.id, shard.draw_id(), name, request.type, offset, request.failure, now_ms
+                topic.id, shard.numbers.draw(), name, request.type, offset, request.failure, now_ms
             )
             for topic, offset in zip(missing, offsets, strict=True)
         ]

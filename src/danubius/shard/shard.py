@@ -42,6 +42,7 @@ from danubius.shard.hosting.history import Stories
 from danubius.shard.hosting.pressure import PublishPressure
 from danubius.shard.hosting.subscription import Subscription
 from danubius.shard.hosting.topic import Topic, growth
+from danubius.shard.state.core.numbers import Numbers
 from danubius.shard.state.core.stages import Jobs
 from danubius.shard.state.facts import (
     EVENT_RECORD,
@@ -94,7 +95,7 @@ class Shard:
     """Whose state this is, in snapshots; empty: nobody's who would mind another's."""
     _listeners: list[TopicListener] | None = None
     """Who hears of topics; None: the state is still being recovered, or followed."""
-    recovered_next_id: int = 1
+    recovered_next_number: int = 1
     """Lower numbers of topics were known when the broker started: those that are not any more were deleted."""
 
     def __init__(  # noqa: PLR0913  # one for each thing it stands on
@@ -113,7 +114,8 @@ class Shard:
         self.clock, self.ages = clock, Ages(clock)
         self.loop, self.epoch = loop, epoch
         self.journal, self.ledgers = journal, ledgers
-        self.next_id = self._next_consumer_id = 1
+        self.numbers = Numbers()
+        self._next_consumer_id = 1
         # How far the journal is committed, and how far it was when the broker was started.
         self.committed_position = self.recovered_position = 0
         self.journal_failure: DanubiusError | None = None
@@ -351,7 +353,7 @@ class Shard:
             if full is not None:
                 on_done(full)
                 return
-            subscription_id = self.draw_id()
+            subscription_id = self.numbers.draw()
             created_ms = self.clock.wall_us() // 1000
             fact = SubscriptionCreated(
                 topic.id, subscription_id, name, kind, offset, failure, created_ms
@@ -464,11 +466,6 @@ class Shard:
         return self.loop.call_later(delay_s, callback)
 
     # ------------------------------------------------------------ identities
-
-    def draw_id(self) -> int:
-        number = self.next_id
-        self.next_id += 1
-        return number
 
     def draw_consumer_id(self) -> ConsumerId:
         number = self._next_consumer_id

@@ -215,7 +215,7 @@ async def test_facts_say_what_they_say(life: Life) -> None:
     topic, hidden = life.topic, life.shard.topics_by_id[TopicId(HIDDEN)]
     assert life.shard.topics == {"/default/t": topic}
     assert (topic.own_policies, topic.parent, hidden.parent) == (POLICIES, 0, TOPIC)
-    assert life.shard.next_id == HIDDEN + 1
+    assert life.shard.numbers.next == HIDDEN + 1
     subscription = topic.subscriptions["s"]
     assert (subscription.failure, subscription.created_ms) == (FAILURE, 5)
     assert topic.pipeline.sequencer.producer_or_none("p").committed_next == 40

@@ -110,7 +110,7 @@ def create_partitioned(
     facts = namespace_facts(shard, namespace_of(base))
     facts.append(PartitionsSet(base, partitions, spec, now_ms))
     for name in partition_names(base, partitions):
-        facts.append(TopicCreated(shard.draw_id(), name, spec, now_ms))
+        facts.append(TopicCreated(shard.numbers.draw(), name, spec, now_ms))
     _change(shard, base, facts, partitions, on_done)
 
 
@@ -203,10 +203,12 @@ def _update_facts(
     if spec.dispatch is Dispatch.RELIABLE:
         subscriptions = {s.name: s for topic in old for s in topic.subscriptions.values()}
     for index in range(known.partitions, count):
-        topic_id = shard.draw_id()
+        topic_id = shard.numbers.draw()
         facts.append(TopicCreated(topic_id, partition_name(base, index), spec, now_ms))
         facts += [
-            SubscriptionCreated(topic_id, shard.draw_id(), s.name, s.type, 0, s.failure, now_ms)
+            SubscriptionCreated(
+                topic_id, shard.numbers.draw(), s.name, s.type, 0, s.failure, now_ms
+            )
             for s in subscriptions.values()
         ]
     return facts

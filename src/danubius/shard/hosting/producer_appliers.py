@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _producer_started(shard: Shard, fact: ProducerStarted) -> None:
-    shard.next_id = max(shard.next_id, fact.producer_id + 1)
+    shard.numbers.seen(fact.producer_id)
     topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     if topic is None:
         return

@@ -40,7 +40,7 @@ def open_producer(
         else:
             on_done(known)
         return
-    producer_id = known.id if known else ProducerId(shard.draw_id())
+    producer_id = known.id if known else ProducerId(shard.numbers.draw())
     next_sequence = max(0, known.admitted_next) if known and keep_sequence else 0
     producer = sequencer.open(
         producer_id, name, epoch, resumed=bool(resume_epoch), next_sequence=next_sequence

@@ -55,7 +55,7 @@ def _find(shard: Shard, topic_id: int, subscription_id: int) -> Subscription | N
 
 
 def _created(shard: Shard, fact: SubscriptionCreated) -> None:
-    shard.next_id = max(shard.next_id, fact.subscription_id + 1)
+    shard.numbers.seen(fact.subscription_id)
     topic = shard.topics_by_id.get(TopicId(fact.topic_id))
     # Two first consumers may have asked at once: the later fact changes nothing.
     if topic is not None and fact.name not in topic.subscriptions:

@@ -39,7 +39,7 @@ def restore_topic(shard: Shard, state: TopicState) -> Topic:
 
 
 def _topic_created(shard: Shard, fact: TopicCreated) -> None:
-    shard.next_id = max(shard.next_id, fact.topic_id + 1)
+    shard.numbers.seen(fact.topic_id)
     shard.host(fact, [], 0)
 
 

@@ -79,7 +79,7 @@ def create_topic(
     check_topics(shard, namespace_of(name))
     facts = namespace_facts(shard, namespace_of(name))
     shard.creating[name] = [on_done]
-    created = TopicCreated(shard.draw_id(), name, spec, shard.clock.wall_us() // 1000)
+    created = TopicCreated(shard.numbers.draw(), name, spec, shard.clock.wall_us() // 1000)
     if facts:
         commit_facts(shard, [*facts, created], functools.partial(_created, shard, created))
         return

@@ -57,7 +57,7 @@ class Recovery:
         shard.ledgers.position = lambda: shard.committed_position
         shard.ledgers.recover_files(survey.ledger_state)
         shard.ledgers.start()
-        shard.next_id = snapshot.next_id
+        shard.numbers.next = snapshot.next_id
         shard.catalog.restore(snapshot.namespaces, snapshot.partitioned)
         for first, end in snapshot.committed:
             shard.committed_transactions.add(first, end)
@@ -67,7 +67,7 @@ class Recovery:
         shard.ages.begin(newest_stamp_ms(snapshot))
         await self._replay(survey)
         shard.recovered_position = shard.committed_position
-        shard.recovered_next_id = shard.next_id
+        shard.recovered_next_number = shard.numbers.next
         log.info(
             "recovered",
             extra={

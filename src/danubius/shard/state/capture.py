@@ -57,7 +57,7 @@ class Capture:
     def snapshot(self) -> CapturedSnapshot:
         # Subscriptions and producers of topics that were looked at last may have drawn the latest numbers.
         return CapturedSnapshot(
-            self._shard.next_id,
+            self._shard.numbers.next,
             self._states,
             self._namespaces,
             self._partitioned,

@@ -207,9 +207,15 @@ class _Move:
             return
         shard.creating[name] = []
         now_ms = shard.clock.wall_us() // 1000
-        created = TopicCreated(shard.draw_id(), name, TopicSpec(), now_ms)
+        created = TopicCreated(shard.numbers.draw(), name, TopicSpec(), now_ms)
         keeper = SubscriptionCreated(
-            created.topic_id, shard.draw_id(), REDRIVE, SubscriptionType.SHARED, 0, None, now_ms
+            created.topic_id,
+            shard.numbers.draw(),
+            REDRIVE,
+            SubscriptionType.SHARED,
+            0,
+            None,
+            now_ms,
         )
 
         def done(result: list[Offset] | DanubiusError) -> None:

@@ -141,7 +141,7 @@ class Delays:
         self._opening[parent.id] = [on_done]
         shard = self._shard
         fact = TopicCreated(
-            shard.draw_id(),
+            shard.numbers.draw(),
             parent.name,
             TopicSpec(durability=parent.spec.durability),
             shard.clock.wall_us() // 1000,

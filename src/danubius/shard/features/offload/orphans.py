@@ -38,5 +38,5 @@ def is_past(shard: Shard, name: str) -> bool:
         return True
     topic = shard.topics_by_id.get(TopicId(topic_id))
     if topic is None:
-        return topic_id < shard.recovered_next_id
+        return topic_id < shard.recovered_next_number
     return isinstance(topic.log, ManagedLedger) and ledger_id < topic.log.known_ledgers_end

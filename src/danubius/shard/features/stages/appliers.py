@@ -37,7 +37,7 @@ def count_staged(shard: Shard, wrapper: Header) -> None:
 
 
 def _stage_opened(shard: Shard, fact: StageOpened) -> None:
-    shard.next_id = max(shard.next_id, fact.stage_id + 1)
+    shard.numbers.seen(fact.stage_id)
     job = shard.jobs.job_of_log(fact.topic_id)
     if job is not None:
         shard.jobs.add(job, Stage(fact.stage_id, fact.batch, fact.task, fact.first))

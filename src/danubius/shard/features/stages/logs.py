@@ -56,7 +56,7 @@ class StageLogs:
             return
         self._opening[name] = [on_done]
         fact = TopicCreated(
-            shard.draw_id(),
+            shard.numbers.draw(),
             f"/~stages/{name}",
             TopicSpec(durability=Durability.WRITTEN),
             shard.clock.wall_us() // 1000,

@@ -123,7 +123,7 @@ class Staging:
         job = shard.jobs.by_name[name]
         self._logs.touch(job)
         first = source.pipeline.sequencer.next_offset
-        fact = StageOpened(source.id, shard.draw_id(), batch, task, first)
+        fact = StageOpened(source.id, shard.numbers.draw(), batch, task, first)
 
         def done(error: DanubiusError | None) -> None:
             gone = StageNotFound(f"the log of job {name} was removed: try again")

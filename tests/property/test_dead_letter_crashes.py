@@ -147,10 +147,10 @@ class World(BrokerLives):
         return {offset: int(data.split(b"/")[0]) for offset, data in self.messages(self.topic)}
 
     def letters(self) -> Counter[int]:
-        grave = self.shard.topic_or_none(GRAVE)
-        if grave is None:
+        letters_topic = self.shard.topic_or_none(GRAVE)
+        if letters_topic is None:
             return Counter()
-        return Counter(int(data.split(b"/")[0]) for _, data in self.messages(grave))
+        return Counter(int(data.split(b"/")[0]) for _, data in self.messages(letters_topic))
 
     def compare(self) -> None:
         """Publishing there and acknowledging here are one."""

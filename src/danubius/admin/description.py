@@ -31,7 +31,7 @@ from danubius.model import admin, admin_replies
 from danubius.model.admin_pages import take_page
 from danubius.model.ids import namespace_of
 from danubius.model.policy import Policies, effective
-from danubius.shard.hosting.history import merge_stories
+from danubius.shard.hosting.history import merge_histories
 from danubius.shard.hosting.place import Place
 from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
 
@@ -270,8 +270,8 @@ def _summarise_members(
 def _list_events(node: Node, request: admin.ListEvents, on_reply: OnReply) -> None:
     target = find_target(node.shard, request.topic)
     members = find_members(target, request.subscription)
-    stories = [node.shard.stories.of(one.subscription, request.after) for one in members]
-    events = merge_stories(stories, request.limit)
+    history = [node.shard.history.of(one.subscription, request.after) for one in members]
+    events = merge_histories(history, request.limit)
     on_reply(admin_replies.EventsListed(events, events[-1].number if events else request.after))
 
 

@@ -141,7 +141,7 @@ class _Move:
 
     def finish(self) -> None:
         topic, subscription = self.member
-        self._node.shard.stories.tell(
+        self._node.shard.history.tell(
             topic, subscription, EventKind.SOUGHT, detail=f"to offset {self.offset}"
         )
         self._node.shard.let_in(subscription)
@@ -229,7 +229,7 @@ def _acknowledge(
             if member.subscription.pump is None:
                 member.subscription.acked += _count(ranges)
             detail = f"up to offset {ranges[-1][1] - 1}"
-            node.shard.stories.tell(*member, kind, detail=detail, messages=_count(ranges))
+            node.shard.history.tell(*member, kind, detail=detail, messages=_count(ranges))
         on_reply(admin_replies.MessagesCounted(messages))
 
     # One range each: what lies between those that were asked for is acknowledged already.
@@ -309,7 +309,7 @@ def _create_missing(
             return
         for member in members:
             if member.topic in missing:
-                shard.stories.tell(*member, EventKind.CREATED, detail="without a consumer")
+                shard.history.tell(*member, EventKind.CREATED, detail="without a consumer")
         on_reply(describe_members(node, target, members))
 
     _resolve(missing, request.start, resolved)

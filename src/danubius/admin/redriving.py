@@ -81,7 +81,7 @@ class _Graves:
             for topic in target.topics
             if subscription in topic.subscriptions
         ]
-        self.topics = _graves_of(shard, target, subscription)
+        self.topics = _letters_topics_of(shard, target, subscription)
 
     def is_mine(self, letter: Letter) -> bool:
         origin = letter.attributes
@@ -92,24 +92,24 @@ class _Graves:
 
     def scan(
         self,
-        grave: Topic,
+        letters_topic: Topic,
         first: int,
         count_max: int,
         on_found: Callable[[list[Letter], int], None],
         on_failed: Callable[[DanubiusError], None],
     ) -> None:
         """Some letters at or behind `first`, and where to go on; no letters: there are no more."""
-        keeper = grave.subscriptions[REDRIVE]
-        first = keeper.cursor.next_unacked(max(first, grave.log.start_offset))
-        if first >= grave.log.end_offset:
+        keeper = letters_topic.subscriptions[REDRIVE]
+        first = keeper.cursor.next_unacked(max(first, letters_topic.log.start_offset))
+        if first >= letters_topic.log.end_offset:
             on_found([], first)
             return
 
         def read(answer: Chunk | DanubiusError) -> None:
             if isinstance(answer, LedgerDamaged):
-                self.scan(grave, max(answer.end, first + 1), count_max, on_found, on_failed)
+                self.scan(letters_topic, max(answer.end, first + 1), count_max, on_found, on_failed)
             elif isinstance(answer, OffsetOutOfRange):
-                self.scan(grave, first + 1, count_max, on_found, on_failed)
+                self.scan(letters_topic, first + 1, count_max, on_found, on_failed)
             elif isinstance(answer, DanubiusError):
                 on_failed(answer)
             else:
@@ -125,13 +125,13 @@ class _Graves:
             if letters:
                 on_found(letters, letters[-1].offset + 1)
             else:
-                self.scan(grave, chunk.end, count_max, on_found, on_failed)
+                self.scan(letters_topic, chunk.end, count_max, on_found, on_failed)
 
-        grave.check_open()
-        grave.log.read(first, READ_BYTES, read)
+        letters_topic.check_open()
+        letters_topic.log.read(first, READ_BYTES, read)
 
 
-def _graves_of(shard: Shard, target: Target, subscription: str) -> list[Topic]:
+def _letters_topics_of(shard: Shard, target: Target, subscription: str) -> list[Topic]:
     """Where they can be: as the policy says now, and where they go without a policy that says otherwise."""
     names: dict[TopicName, None] = {}
     for topic in target.topics:
@@ -139,56 +139,58 @@ def _graves_of(shard: Shard, target: Target, subscription: str) -> list[Topic]:
         policy = policy_of(topic, known) if known is not None else topic.policies.failure
         for named in (policy.dead_letter_topic, ""):
             names[dead_letter_name(shard, topic, subscription, named)] = None
-    graves = [topic for topic in map(shard.topics.get, names) if topic is not None]
-    return [grave for grave in graves if REDRIVE in grave.subscriptions]
+    letters_topics = [topic for topic in map(shard.topics.get, names) if topic is not None]
+    return [
+        letters_topic for letters_topic in letters_topics if REDRIVE in letters_topic.subscriptions
+    ]
 
 
 def _find(node: Node, topic: str, subscription: str) -> _Graves:
     target = find_target(node.shard, topic)
-    graves = _Graves(node.shard, target, subscription)
-    if not graves.topics:
+    letters_topics = _Graves(node.shard, target, subscription)
+    if not letters_topics.topics:
         find_members(target, subscription)  # says so if there is no such subscription
-    return graves
+    return letters_topics
 
 
 # ---------------------------------------------------------------- looking
 
 
 def _list(node: Node, request: admin.ListDeadLetters, on_reply: OnReply) -> None:
-    graves = _find(node, request.topic, request.subscription)
+    letters_topics = _find(node, request.topic, request.subscription)
     last, _, number = request.after.rpartition(":")
     if request.after and not (last and number.isdecimal()):
         raise InvalidArgument(
             f"after is {request.after!r}; it must be the `next` of the page before"
         )
-    names = [grave.name for grave in graves.topics]
+    names = [letters_topic.name for letters_topic in letters_topics.topics]
     start = next((place for place, name in enumerate(names) if name == last), 0)
     lines: list[DeadLetter] = []
 
     def look(place: int, first: int) -> None:
-        if place == len(graves.topics) or len(lines) > request.limit:
+        if place == len(letters_topics.topics) or len(lines) > request.limit:
             page, more = take_page(lines, request.limit, lambda one: f"{one.topic}:{one.offset}")
             on_reply(DeadLettersListed(page, next=more))
             return
-        grave = graves.topics[place]
+        letters_topic = letters_topics.topics[place]
 
         def found(letters: list[Letter], following: int) -> None:
-            lines.extend(_line(grave.name, letter) for letter in letters)
+            lines.extend(_line(letters_topic.name, letter) for letter in letters)
             again = functools.partial(look, place, following) if letters else None
             node.shard.loop.call_soon(again or functools.partial(look, place + 1, 0))
 
         try:
-            graves.scan(grave, first, request.limit + 1, found, on_reply)
+            letters_topics.scan(letters_topic, first, request.limit + 1, found, on_reply)
         except DanubiusError as error:
             on_reply(error)
 
     look(start, int(number) + 1 if last else 0)
 
 
-def _line(grave: str, letter: Letter) -> DeadLetter:
+def _line(letters_topic: str, letter: Letter) -> DeadLetter:
     origin = letter.attributes
     return DeadLetter(
-        grave,
+        letters_topic,
         letter.offset,
         origin.get(ORIGINAL_TOPIC, ""),
         _number(origin.get(ORIGINAL_OFFSET, "")),
@@ -213,15 +215,23 @@ class _Sweep:
     """Takes letters out of their graves, slice by slice, until enough are gone."""
 
     def __init__(
-        self, node: Node, graves: _Graves, count: int | None, *, revives: bool, on_reply: OnReply
+        self,
+        node: Node,
+        letters_topics: _Graves,
+        count: int | None,
+        *,
+        revives: bool,
+        on_reply: OnReply,
     ) -> None:
         self._node = node
-        self._graves = graves
+        self._graves = letters_topics
         self._left = count
         self._revives = revives
         self._on_reply = on_reply
         self._done = 0
-        self._keepers = [grave.subscriptions[REDRIVE] for grave in graves.topics]
+        self._keepers = [
+            letters_topic.subscriptions[REDRIVE] for letters_topic in letters_topics.topics
+        ]
 
     def start(self) -> None:
         sweeping = self._node.dead_letters.sweeping
@@ -237,7 +247,7 @@ class _Sweep:
             self._end(MessagesCounted(self._done))
             return
         count_max = LETTERS_MAX if self._left is None else min(self._left, LETTERS_MAX)
-        grave = self._graves.topics[place]
+        letters_topic = self._graves.topics[place]
 
         def found(letters: list[Letter], following: int) -> None:
             if not letters:
@@ -249,14 +259,16 @@ class _Sweep:
                 self._end(error)
 
         try:
-            self._graves.scan(grave, first, count_max, found, self._end)
+            self._graves.scan(letters_topic, first, count_max, found, self._end)
         except DanubiusError as error:
             self._end(error)
 
     def _take(self, place: int, letters: list[Letter], following: int) -> None:
-        grave, keeper = self._graves.topics[place], self._keepers[place]
+        letters_topic, keeper = self._graves.topics[place], self._keepers[place]
         appends = self._revived(letters) if self._revives else []
-        fact = RangesAcked(grave.id, keeper.id, ranges_of(letter.offset for letter in letters))
+        fact = RangesAcked(
+            letters_topic.id, keeper.id, ranges_of(letter.offset for letter in letters)
+        )
 
         def done(result: list[Offset] | DanubiusError) -> None:
             if isinstance(result, DanubiusError):
@@ -292,19 +304,19 @@ class _Sweep:
             # Letters of all partitions lie in one topic; the first tells it for all.
             kind = EventKind.REDRIVEN if self._revives else EventKind.PURGED
             detail = reply.message if isinstance(reply, DanubiusError) else ""
-            stories = self._node.shard.stories
-            stories.tell(*self._graves.members[0], kind, detail=detail, messages=self._done)
+            history = self._node.shard.history
+            history.tell(*self._graves.members[0], kind, detail=detail, messages=self._done)
         self._on_reply(reply)
 
 
 def _redrive(node: Node, request: admin.RedriveDeadLetters, on_reply: OnReply) -> None:
-    graves = _find(node, request.topic, request.subscription)
-    _Sweep(node, graves, request.count, revives=True, on_reply=on_reply).start()
+    letters_topics = _find(node, request.topic, request.subscription)
+    _Sweep(node, letters_topics, request.count, revives=True, on_reply=on_reply).start()
 
 
 def _purge(node: Node, request: admin.PurgeDeadLetters, on_reply: OnReply) -> None:
-    graves = _find(node, request.topic, request.subscription)
-    _Sweep(node, graves, request.count, revives=False, on_reply=on_reply).start()
+    letters_topics = _find(node, request.topic, request.subscription)
+    _Sweep(node, letters_topics, request.count, revives=False, on_reply=on_reply).start()
 
 
 # ---------------------------------------------------------------- policies
@@ -323,7 +335,7 @@ def _update(node: Node, request: admin.UpdateSubscription, on_reply: OnReply) ->
         detail = "its own failure policy" if request.failure is not None else "the topic's again"
         left = [member for member in members if member.topic.hosts(member.subscription)]
         for member in left:
-            node.shard.stories.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
+            node.shard.history.tell(*member, EventKind.POLICY_CHANGED, detail=detail)
             node.dead_letters.look(*member)
         if left:
             on_reply(describe_members(node, target, request.subscription))
@@ -346,7 +358,7 @@ def _unblock(node: Node, request: admin.UnblockSubscription, on_reply: OnReply) 
         released += count
         if count:
             detail = "they are delivered again"
-            node.shard.stories.tell(*member, EventKind.UNBLOCKED, detail=detail, messages=count)
+            node.shard.history.tell(*member, EventKind.UNBLOCKED, detail=detail, messages=count)
     on_reply(MessagesCounted(released))
 
 

@@ -38,7 +38,7 @@ from danubius.shard.hosting.admission import Admission
 from danubius.shard.hosting.ages import Ages
 from danubius.shard.hosting.expiring import apply_expiry, note_expiring
 from danubius.shard.hosting.failures import SubscriptionFailures, apply_rule, rule_of
-from danubius.shard.hosting.history import Stories
+from danubius.shard.hosting.history import EventHistory
 from danubius.shard.hosting.pressure import PublishPressure
 from danubius.shard.hosting.subscription import Subscription
 from danubius.shard.hosting.topic import Topic, growth
@@ -140,10 +140,10 @@ class Shard:
             journal, ledgers, config.publish_queue_bytes_max, clock.monotonic_ns
         )
         self.admission = Admission(config.message_bytes_max, clock.monotonic_ns, self._call_at)
-        self.stories = Stories(clock)
+        self.history = EventHistory(clock)
         self.ticks = Ticks()
         """What is to be done every now and then; the checkpointer's timer drives it."""
-        self.on_condemned: Callable[[Topic, Subscription], None] = _nobody_buries
+        self.on_condemned: Callable[[Topic, Subscription], None] = _nobody_moves
         """Called when messages of a subscription have to go to its dead-letter topic."""
         self.is_stopping = False
         """Whether everybody is being sent away."""
@@ -271,7 +271,7 @@ class Shard:
             functools.partial(self.touch, topic),
         )
         topic.pipeline.on_expiring = functools.partial(
-            note_expiring, topic, self.ages, self.stories
+            note_expiring, topic, self.ages, self.history
         )
         topic.own_policies, topic.parent = created.policies, created.parent
         self.apply_policies(topic)
@@ -326,7 +326,7 @@ class Shard:
         self.admission.apply(topic, layer, own)
         for subscription in topic.subscriptions.values():
             apply_rule(topic, subscription)
-            apply_expiry(topic, subscription, self.ages, self.stories)
+            apply_expiry(topic, subscription, self.ages, self.history)
 
     # ------------------------------------------------------------ subscriptions
 
@@ -368,7 +368,7 @@ class Shard:
                 # Two first consumers may ask at once: the later fact changes nothing.
                 if topic.is_reliable and subscription.id == fact.subscription_id:
                     detail = f"{kind.value}, at offset {offset}"
-                    self.stories.tell(topic, subscription, EventKind.CREATED, detail=detail)
+                    self.history.tell(topic, subscription, EventKind.CREATED, detail=detail)
                 on_done(subscription)
 
             topic.coming_subscriptions += 1
@@ -409,7 +409,7 @@ class Shard:
                     f"subscription {subscription.name!r} was deleted meanwhile"
                 )
             if error is None:
-                self.stories.tell(topic, subscription, EventKind.RETYPED, detail=f"to {kind.value}")
+                self.history.tell(topic, subscription, EventKind.RETYPED, detail=f"to {kind.value}")
             self.let_in(subscription)
             on_done(error)
 
@@ -446,12 +446,12 @@ class Shard:
             on_acked=functools.partial(self.acks.add, topic, subscription),
             on_dropped=functools.partial(self._count_dropped, subscription),
             on_filtered=functools.partial(self._count_filtered, subscription),
-            failures=SubscriptionFailures(topic, subscription, self.acks, self._bury, self.stories),
+            failures=SubscriptionFailures(topic, subscription, self.acks, self._move, self.history),
         )
         self.admission.dispatch.attach(topic, subscription)
-        apply_expiry(topic, subscription, self.ages, self.stories)
+        apply_expiry(topic, subscription, self.ages, self.history)
 
-    def _bury(self, topic: Topic, subscription: Subscription) -> None:
+    def _move(self, topic: Topic, subscription: Subscription) -> None:
         self.on_condemned(topic, subscription)
 
     def _count_dropped(self, subscription: Subscription, count: int) -> None:
@@ -477,6 +477,6 @@ def _nothing() -> None:
     """Stand in for a callback that nobody asked for."""
 
 
-def _nobody_buries(topic: Topic, subscription: Subscription) -> None:
+def _nobody_moves(topic: Topic, subscription: Subscription) -> None:
     """Stand in for the part that moves condemned messages."""
     del topic, subscription

@@ -149,7 +149,7 @@ class Keeper:
         else:
             self._listener.healed(own, next_slot)
 
-    def bury(self, items: list[Job], crash: BaseException) -> None:
+    def crashed(self, items: list[Job], crash: BaseException) -> None:
         """A bug ended the thread: whoever waits for it hears of it."""
         error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
         if any(isinstance(item, GiveUp) for item in items):

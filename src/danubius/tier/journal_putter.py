@@ -104,7 +104,7 @@ class Putter:
             return None
         return Stored(group, self._clock.monotonic_ns() - self._began_ns)
 
-    def bury(self, items: list[tuple[Group, Author]], crash: BaseException) -> None:
+    def crashed(self, items: list[tuple[Group, Author]], crash: BaseException) -> None:
         error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
         for group, _ in (*self._held, *items):
             self._journal.report(Lost(group, error))

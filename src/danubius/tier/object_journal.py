@@ -96,7 +96,7 @@ class ObjectJournal:
         self._putters = [self._make_putter(spawn, number) for number in range(PUTS_AT_ONCE)]
         self._keeper_work = Keeper(objects, snapshots, self._clock, config.deadline_ms / 1000, self)
         self._keeper: WorkerPort[Job] = spawn(
-            "journal-keeper", self._keeper_work.handle, on_crash=self._keeper_work.bury
+            "journal-keeper", self._keeper_work.handle, on_crash=self._keeper_work.crashed
         )
         # The loop's.
         self._window = Window(found.next_slot, found.end)
@@ -125,7 +125,7 @@ class ObjectJournal:
     def _make_putter(self, spawn: Spawn, number: int) -> WorkerPort[tuple[Group, Author]]:
         deadline_ns = self._config.deadline_ms * 1_000_000
         putter = Putter(self._objects, deadline_ns, self._clock, self)
-        return spawn(f"journal-put-{number}", putter.handle, on_crash=putter.bury)
+        return spawn(f"journal-put-{number}", putter.handle, on_crash=putter.crashed)
 
     # ------------------------------------------------------------ life
 

@@ -255,17 +255,17 @@ class TierThreads:
     ) -> None:
         self.work = work
         self.uploads = ReadPool(config.uploads_at_once, QUEUED_MAX, post, spawn, "offload")
-        self.errands = ReadPool(1, QUEUED_MAX, post, spawn, "tier")
+        self.chores = ReadPool(1, QUEUED_MAX, post, spawn, "tier")
         self.checks = ReadPool(1, QUEUED_MAX, post, spawn, "tier-check")
 
     def start(self) -> None:
         self.uploads.start()
-        self.errands.start()
+        self.chores.start()
         self.checks.start()
 
     def close(self) -> None:
         """What is under way is given up: the next start goes on."""
         self.work.pace.end()
         self.uploads.close()
-        self.errands.close()
+        self.chores.close()
         self.checks.close()

@@ -239,7 +239,7 @@ class Committer:
         self._writer.mark()
         return due_ns
 
-    def bury(self, items: list[Item], crash: BaseException) -> None:
+    def crashed(self, items: list[Item], crash: BaseException) -> None:
         """A bug ended the thread: nothing more is written, and everyone who waits hears of it."""
         error = StorageFailed(f"the journal has stopped after an internal error: {crash!r}")
         entries = list(self._held)

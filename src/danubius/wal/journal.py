@@ -165,7 +165,9 @@ class Journal:
             self._notify_by(post),
             self._clock,
         )
-        self._worker = self._spawn("journal", self._committer.handle, on_crash=self._committer.bury)
+        self._worker = self._spawn(
+            "journal", self._committer.handle, on_crash=self._committer.crashed
+        )
         self._committer.aside = self._worker.aside
         self._worker.start()
         # Trims nothing, but lets the thread get the first file ready before the first append.

@@ -66,8 +66,8 @@ class Worker:
 
     @property
     def letters(self) -> int:
-        grave = self.bench.shard.topics.get(GRAVE)
-        return grave.log.end_offset if grave is not None else 0
+        letters_topic = self.bench.shard.topics.get(GRAVE)
+        return letters_topic.log.end_offset if letters_topic is not None else 0
 
     def give_back(self, *ranges: tuple[int, int]) -> None:
         self.peer.session.handle(Nack(self.handle, list(ranges)), 0, memoryview(b""))

@@ -174,12 +174,12 @@ async def test_a_story_is_told_in_order_and_bounded(bench: Any, peer: Any) -> No
     for n in range(EVENTS_MAX + 10):
         bench.clock.now_ms += 2000
         detail = f"number {n}"
-        bench.shard.stories.tell(topic, topic.subscriptions["s"], EventKind.EXPIRED, detail=detail)
+        bench.shard.history.tell(topic, topic.subscriptions["s"], EventKind.EXPIRED, detail=detail)
     last = ask(peer, admin.ListEvents(TOPIC, "s", limit=1000)).events
     assert len(last) == EVENTS_MAX
     assert last[-1].detail == f"number {EVENTS_MAX + 9}"
     for _ in range(5):
-        bench.shard.stories.tell(topic, topic.subscriptions["s"], EventKind.DROPPED)
+        bench.shard.history.tell(topic, topic.subscriptions["s"], EventKind.DROPPED)
     again = ask(peer, admin.ListEvents(TOPIC, "s", last[-1].number)).events
     assert [(event.kind, event.count) for event in again] == [("dropped", 5)]
 

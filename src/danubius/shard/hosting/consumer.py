@@ -102,7 +102,7 @@ class ConsumerHandle:
 
     def _tell(self, kind: EventKind, detail: str = "") -> None:
         if self.topic.is_reliable:  # other subscriptions come and go with their consumers
-            self._shard.stories.tell(
+            self._shard.history.tell(
                 self.topic, self.subscription, kind, who=self.name, detail=detail
             )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from danubius.ack.core.ranges import Range
     from danubius.dispatch.chunk import Chunk
     from danubius.shard.hosting.ages import Ages
-    from danubius.shard.hosting.history import Stories
+    from danubius.shard.hosting.history import EventHistory
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class SubscriptionExpiry:
     """What the pump of one subscription asks before it delivers."""
 
-    __slots__ = ("_ages", "_stories", "_subscription", "_topic")
+    __slots__ = ("_ages", "_history", "_subscription", "_topic")
 
     def __init__(
-        self, topic: Topic, subscription: Subscription, ages: Ages, stories: Stories
+        self, topic: Topic, subscription: Subscription, ages: Ages, history: EventHistory
     ) -> None:
-        self._stories = stories
+        self._history = history
         self._topic = topic
         self._subscription = subscription
         self._ages = ages
@@ -37,10 +37,12 @@ class SubscriptionExpiry:
 
     def count(self, messages: int) -> None:
         self._subscription.expired += messages
-        self._stories.tell(self._topic, self._subscription, EventKind.EXPIRED, messages=messages)
+        self._history.tell(self._topic, self._subscription, EventKind.EXPIRED, messages=messages)
 
 
-def apply_expiry(topic: Topic, subscription: Subscription, ages: Ages, stories: Stories) -> None:
+def apply_expiry(
+    topic: Topic, subscription: Subscription, ages: Ages, history: EventHistory
+) -> None:
     """Have the pump look at expiries if messages of this topic can expire, and not if they cannot."""
     pump = subscription.pump
     if pump is None:
@@ -48,12 +50,12 @@ def apply_expiry(topic: Topic, subscription: Subscription, ages: Ages, stories: 
     if not topic.ttl_us and not topic.has_expiring:
         pump.expiry = None
     elif pump.expiry is None:
-        pump.expiry = SubscriptionExpiry(topic, subscription, ages, stories)
+        pump.expiry = SubscriptionExpiry(topic, subscription, ages, history)
 
 
-def note_expiring(topic: Topic, ages: Ages, stories: Stories) -> None:
+def note_expiring(topic: Topic, ages: Ages, history: EventHistory) -> None:
     """A message came that says when it expires."""
     if not topic.has_expiring:
         topic.has_expiring = True
         for subscription in topic.subscriptions.values():
-            apply_expiry(topic, subscription, ages, stories)
+            apply_expiry(topic, subscription, ages, history)

@@ -110,7 +110,7 @@ class ExpirySweep:
             )
             return
         subscription.expired += count
-        self._shard.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
+        self._shard.history.tell(topic, subscription, EventKind.EXPIRED, messages=count)
         is_idle = not subscription.consumers and not subscription.is_moving
         if is_idle and topic.hosts(subscription) and not topic.is_deleting:
             # What is behind them has most likely expired too; others have their turn between two steps.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from danubius.ack.core.ranges import Segment
     from danubius.model.policy import FailurePolicy
     from danubius.shard.hosting.ack_journal import AckJournal
-    from danubius.shard.hosting.history import Stories
+    from danubius.shard.hosting.history import EventHistory
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
 
@@ -70,7 +70,7 @@ def apply_rule(topic: Topic, subscription: Subscription) -> None:
 class SubscriptionFailures:
     """Where the pump of one subscription tells what failed."""
 
-    __slots__ = ("_acks", "_on_condemned", "_stories", "_subscription", "_topic")
+    __slots__ = ("_acks", "_history", "_on_condemned", "_subscription", "_topic")
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class SubscriptionFailures:
         subscription: Subscription,
         acks: AckJournal,
         on_condemned: Callable[[Topic, Subscription], None],
-        stories: Stories,
+        history: EventHistory,
     ) -> None:
-        self._stories = stories
+        self._history = history
         self._topic = topic
         self._subscription = subscription
         self._acks = acks
@@ -110,4 +110,4 @@ class SubscriptionFailures:
         self._tell(EventKind.DISCARDED, count, reason)
 
     def _tell(self, kind: EventKind, count: int, reason: str = "") -> None:
-        self._stories.tell(self._topic, self._subscription, kind, detail=reason, messages=count)
+        self._history.tell(self._topic, self._subscription, kind, detail=reason, messages=count)

@@ -1,6 +1,6 @@
 """What happened to subscriptions, for those who ask afterwards: the last events of each, and a line in the log.
 
-A story begins with its first event and holds at most EVENTS_MAX; what repeats within a second is one event, with a
+A history begins with its first event and holds at most EVENTS_MAX; what repeats within a second is one event, with a
 count and the sum of its messages. The log has a line when it begins, and one with the sums afterwards.
 """
 
@@ -39,8 +39,8 @@ _EVERYDAY: Final = frozenset(
 log = logging.getLogger(__name__)
 
 
-class Stories:
-    """Tells the stories of all subscriptions of a broker; each is kept with its subscription."""
+class EventHistory:
+    """Keeps the histories of all subscriptions of a shard; each is kept with its subscription."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -60,10 +60,10 @@ class Stories:
         now_ms = self._clock.wall_us() // 1000
         number = self._next_number
         self._next_number += 1
-        story = subscription.story
-        if story is None:
-            story = subscription.story = deque(maxlen=EVENTS_MAX)
-        last = story[-1] if story else None
+        history = subscription.history
+        if history is None:
+            history = subscription.history = deque(maxlen=EVENTS_MAX)
+        last = history[-1] if history else None
         event = SubscriptionEvent(
             number, now_ms, kind.value, topic.name, who, detail, messages=messages
         )
@@ -78,17 +78,17 @@ class Stories:
                 count=last.count + 1,
                 messages=last.messages + messages,
             )
-            story[-1] = event
+            history[-1] = event
             return
         if last is not None and last.count > 1:
             _log(subscription, last)
-        story.append(event)
+        history.append(event)
         _log(subscription, event)
 
     @staticmethod
     def of(subscription: Subscription, after: int = 0) -> list[SubscriptionEvent]:
         """The events behind a number, the oldest first."""
-        return [event for event in subscription.story or () if event.number > after]
+        return [event for event in subscription.history or () if event.number > after]
 
 
 def _log(subscription: Subscription, event: SubscriptionEvent) -> None:
@@ -107,7 +107,11 @@ def _log(subscription: Subscription, event: SubscriptionEvent) -> None:
     log.log(level, "subscription event", extra={key: fact for key, fact in facts.items() if fact})
 
 
-def merge_stories(stories: list[list[SubscriptionEvent]], limit: int) -> list[SubscriptionEvent]:
+def merge_histories(
+    histories: list[list[SubscriptionEvent]], limit: int
+) -> list[SubscriptionEvent]:
     """Of all partitions, the oldest first."""
-    events = sorted((event for story in stories for event in story), key=lambda one: one.number)
+    events = sorted(
+        (event for history in histories for event in history), key=lambda one: one.number
+    )
     return events[:limit]

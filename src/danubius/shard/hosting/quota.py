@@ -131,7 +131,7 @@ class Quotas:
                 total += count
                 if count:
                     detail = f"below offset {start}, to stay within the quota"
-                    self._shard.stories.tell(
+                    self._shard.history.tell(
                         topic, subscription, EventKind.DROPPED, detail=detail, messages=count
                     )
         if isinstance(topic.gate, Limits):

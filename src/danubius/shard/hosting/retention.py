@@ -137,7 +137,7 @@ class TopicRetention:
         for subscription, count in counts:
             subscription.expired += count
             if count:
-                self._shard.stories.tell(topic, subscription, EventKind.EXPIRED, messages=count)
+                self._shard.history.tell(topic, subscription, EventKind.EXPIRED, messages=count)
 
 
 def _plan(topic: Topic, ledger: ManagedLedger, now_ms: int) -> int:

@@ -68,6 +68,7 @@ class Subscription:
         "expired",
         "failure",
         "filtered",
+        "history",
         "id",
         "is_burying",
         "is_moving",
@@ -79,7 +80,6 @@ class Subscription:
         "redelivered",
         "reserved",
         "seen_ns",
-        "story",
         "timed_out",
         "type",
         "uncounted",
@@ -126,7 +126,7 @@ class Subscription:
         """Of these, what the journal has not been given yet."""
         self.is_burying = False
         """Whether condemned messages are on their way to the dead-letter topic."""
-        self.story: deque[SubscriptionEvent] | None = None
+        self.history: deque[SubscriptionEvent] | None = None
         """What happened to it, from the first event on."""
         self.reserved: RangeSet | None = None
         """What commits on their way are about to acknowledge."""

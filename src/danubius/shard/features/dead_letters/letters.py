@@ -113,8 +113,8 @@ def take_some(letters: Iterable[Letter], count_max: int = LETTERS_MAX) -> list[L
     return taken
 
 
-def bury(
-    letter: Letter, topic: str, subscription: str, shard: str, attempts: int, reason: str
+def as_dead_letter(
+    letter: Letter, topic: str, subscription: str, broker: str, attempts: int, reason: str
 ) -> Letter:
     """A message as it lies in the dead-letter topic; `broker` is the address of the one that delivered it."""
     attributes = letter.attributes | {
@@ -122,7 +122,7 @@ def bury(
         ORIGINAL_OFFSET: str(letter.offset),
         ORIGINAL_SUBSCRIPTION: subscription,
         ORIGINAL_PRODUCER: str(letter.producer_id),
-        ORIGINAL_BROKER: shard,
+        ORIGINAL_BROKER: broker,
         ATTEMPTS: str(attempts),
         REASON: reason,
         POLICY: DEAD_LETTER,

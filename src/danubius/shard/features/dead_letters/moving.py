@@ -34,7 +34,7 @@ from danubius.model.topic import TopicSpec
 from danubius.shard.features.dead_letters.letters import (
     READ_BYTES,
     REASON,
-    bury,
+    as_dead_letter,
     encode_letters,
     ranges_of,
     read_letters,
@@ -147,11 +147,11 @@ class _Move:
             self._on_ended(self._subscription)
             return
         try:
-            grave = self._find_grave()
-            if grave is not None:
+            letters_topic = self._find_letters_topic()
+            if letters_topic is not None:
                 first = condemned[0].first
                 self._topic.log.read(
-                    first, READ_BYTES, functools.partial(self._on_read, pump, grave, first)
+                    first, READ_BYTES, functools.partial(self._on_read, pump, letters_topic, first)
                 )
         except DanubiusError as error:
             self._retry(error)
@@ -167,28 +167,28 @@ class _Move:
 
     # ------------------------------------------------------------ where to
 
-    def _find_grave(self) -> Topic | None:
+    def _find_letters_topic(self) -> Topic | None:
         """The dead-letter topic; None if it is just being made ready, which leads here again."""
         shard = self._shard
         named = policy_of(self._topic, self._subscription).dead_letter_topic
         name = dead_letter_name(shard, self._topic, self._subscription.name, named)
-        grave = shard.topics.get(name)
-        if grave is None:
-            self._dig(name)
+        letters_topic = shard.topics.get(name)
+        if letters_topic is None:
+            self._create_letters_topic(name)
             return None
-        grave.check_open()
-        if grave is self._topic or not isinstance(grave.log, ManagedLedger):
+        letters_topic.check_open()
+        if letters_topic is self._topic or not isinstance(letters_topic.log, ManagedLedger):
             raise InvalidArgument(
                 f"{name} cannot be the dead-letter topic of {self._topic.name}: it must be another, reliable topic"
             )
-        if REDRIVE not in grave.subscriptions:
+        if REDRIVE not in letters_topic.subscriptions:
             shard.create_subscription(
-                grave, REDRIVE, SubscriptionType.SHARED, EARLIEST, self._on_prepared
+                letters_topic, REDRIVE, SubscriptionType.SHARED, EARLIEST, self._on_prepared
             )
             return None
-        return grave
+        return letters_topic
 
-    def _dig(self, name: TopicName) -> None:
+    def _create_letters_topic(self, name: TopicName) -> None:
         """Create the dead-letter topic and its hidden subscription, in one record."""
         shard = self._shard
         space, whole = namespace_of(name), base_of(name)
@@ -239,7 +239,9 @@ class _Move:
 
     # ------------------------------------------------------------ one record
 
-    def _on_read(self, pump: Pump, grave: Topic, first: int, answer: Chunk | DanubiusError) -> None:
+    def _on_read(
+        self, pump: Pump, letters_topic: Topic, first: int, answer: Chunk | DanubiusError
+    ) -> None:
         if self._subscription.pump is not pump:
             self._shard.loop.call_soon(self.go)
         elif isinstance(answer, LedgerDamaged):
@@ -249,9 +251,9 @@ class _Move:
         elif isinstance(answer, DanubiusError):
             self._retry(answer)
         else:
-            self._bury(grave, first, answer)
+            self._move(letters_topic, first, answer)
 
-    def _bury(self, grave: Topic, first: int, chunk: Chunk) -> None:
+    def _move(self, letters_topic: Topic, first: int, chunk: Chunk) -> None:
         condemned = [one for one in self._condemned() if one.first < chunk.end]
         if not condemned or condemned[0].first < chunk.first:
             self._shard.loop.call_soon(self.go)
@@ -271,7 +273,7 @@ class _Move:
             self._retry(InvalidArgument("a transaction is about to acknowledge some of them"))
             return
         try:
-            self._commit(grave, self._addressed(letters, condemned), ranges)
+            self._commit(letters_topic, self._addressed(letters, condemned), ranges)
         except DanubiusError as error:
             self._subscription.unreserve(ranges)
             self._retry(error)
@@ -282,18 +284,20 @@ class _Move:
         subscription, address = self._subscription, self._about.address
         verdicts = iter(condemned)
         verdict = next(verdicts)
-        buried: list[Letter] = []
+        addressed: list[Letter] = []
         for letter in letters:
             while letter.offset >= verdict.end:
                 verdict = next(verdicts)
             attempts, reason = verdict.value
             reason = reason or f"it failed {attempts} times"
-            buried.append(
-                bury(letter, self._topic.name, subscription.name, address, attempts, reason)
+            addressed.append(
+                as_dead_letter(
+                    letter, self._topic.name, subscription.name, address, attempts, reason
+                )
             )
-        return buried
+        return addressed
 
-    def _commit(self, grave: Topic, letters: list[Letter], ranges: list[Range]) -> None:
+    def _commit(self, letters_topic: Topic, letters: list[Letter], ranges: list[Range]) -> None:
         subscription = self._subscription
         batch, header = encode_letters(letters)
         fact = RangesAcked(self._topic.id, subscription.id, ranges)
@@ -306,11 +310,11 @@ class _Move:
                 return
             self._retry_s = RETRY_S_MIN
             subscription.dead_lettered += len(letters)
-            self._shard.stories.tell(
+            self._shard.history.tell(
                 self._topic,
                 subscription,
                 EventKind.DEAD_LETTERED,
-                detail=f"to {grave.name}: {letters[-1].attributes.get(REASON, '')}",
+                detail=f"to {letters_topic.name}: {letters[-1].attributes.get(REASON, '')}",
                 messages=len(letters),
             )
             if subscription.pump is not None:
@@ -318,7 +322,7 @@ class _Move:
                 subscription.acked -= len(letters)
             self._shard.loop.call_soon(self._moved)
 
-        self._atomic.commit([Append(grave, batch, header)], [fact], done)
+        self._atomic.commit([Append(letters_topic, batch, header)], [fact], done)
         subscription.is_burying = True
 
     def _moved(self) -> None:
@@ -338,7 +342,7 @@ class _Move:
         count = sum(one_end - one_first for one_first, one_end in lost)
         pump = self._subscription.pump
         if pump is not None and lost:
-            self._shard.stories.tell(
+            self._shard.history.tell(
                 self._topic,
                 self._subscription,
                 EventKind.DISCARDED,

@@ -104,7 +104,7 @@ class Offloading:
         self._busy: dict[LedgerRef, str] = {}
         """Ledgers that something is being done about, and the names of their objects."""
         self._uploading = 0
-        self._hungry: dict[TopicId, None] = {}
+        self._waiting_for_upload: dict[TopicId, None] = {}
         """Topics that had more to upload than there was room for."""
         self._set_aside: dict[LedgerRef, int] = {}
         """Damaged ledgers, and when to try them again."""
@@ -246,7 +246,7 @@ class Offloading:
         if self._is_asking or self.is_fenced or not self._health.may_try:
             return
         self._is_asking = True
-        self._submit(self._threads.errands, self._work.claim, self._heard_owner)
+        self._submit(self._threads.chores, self._work.claim, self._heard_owner)
 
     def _heard_owner(self, owner: Owner | DanubiusError) -> None:
         self._is_asking = False
@@ -306,7 +306,7 @@ class Offloading:
             self._check_reclaim(topic, found.reclaims[:REMOVED_AT_ONCE])
         for meta in found.uploads:
             if self._uploading >= 2 * self._config.uploads_at_once:
-                self._hungry[topic.id] = None
+                self._waiting_for_upload[topic.id] = None
                 break
             self._upload(topic, meta)
 
@@ -384,9 +384,13 @@ class Offloading:
 
     def _feed(self) -> None:
         """There is room for another upload."""
-        while self._hungry and self._uploading < self._config.uploads_at_once and self._can_work():
-            topic_id = next(iter(self._hungry))
-            del self._hungry[topic_id]
+        while (
+            self._waiting_for_upload
+            and self._uploading < self._config.uploads_at_once
+            and self._can_work()
+        ):
+            topic_id = next(iter(self._waiting_for_upload))
+            del self._waiting_for_upload[topic_id]
             self._look_at(topic_id)
 
     # ------------------------------------------------------------ off the disk
@@ -395,7 +399,7 @@ class Offloading:
         for meta in metas:
             self._busy[LedgerRef(topic.id, meta.ledger_id)] = meta.object_name
         work = functools.partial(self._work.still_stored, topic.id, metas)
-        self._submit(self._threads.errands, work, functools.partial(self._checked, topic, metas))
+        self._submit(self._threads.chores, work, functools.partial(self._checked, topic, metas))
 
     def _checked(
         self, topic: Topic, metas: list[LedgerMeta], sound: list[LedgerMeta] | DanubiusError
@@ -435,7 +439,7 @@ class Offloading:
         self._is_removing = bool(names)
         if not names:
             return
-        self._submit(self._threads.errands, functools.partial(self._work.remove, names), self._gone)
+        self._submit(self._threads.chores, functools.partial(self._work.remove, names), self._gone)
 
     def _gone(self, outcome: Removed | DanubiusError) -> None:
         self._is_removing = False
@@ -459,7 +463,7 @@ class Offloading:
         self._is_searching = True
         until_ms = self._shard.ages.retention_ms() - self._config.orphan_age_ms
         work = functools.partial(self._work.objects_until, until_ms)
-        self._submit(self._threads.errands, work, self._found)
+        self._submit(self._threads.chores, work, self._found)
 
     def _found(self, names: list[str] | DanubiusError) -> None:
         if isinstance(names, DanubiusError):

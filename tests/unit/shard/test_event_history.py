@@ -129,8 +129,8 @@ async def test_repeats_are_one_event_and_two_lines(
     subscription = topic.subscriptions["s"]
     with caplog.at_level(logging.INFO):
         for _ in range(5):
-            bench.shard.stories.tell(topic, subscription, EventKind.DISCARDED, messages=2)
-        bench.shard.stories.tell(topic, subscription, EventKind.BLOCKED)
+            bench.shard.history.tell(topic, subscription, EventKind.DISCARDED, messages=2)
+        bench.shard.history.tell(topic, subscription, EventKind.BLOCKED)
     (event,) = only(peer, EventKind.DISCARDED)
     assert (event.count, event.messages) == (5, 10)
     lines = [vars(record) for record in caplog.records if record.msg == "subscription event"]
@@ -146,5 +146,5 @@ async def test_failures_without_end_are_bounded(bench: Any, peer: Any) -> None:
     topic = bench.shard.topic(TOPIC)
     for _ in range(3 * EVENTS_MAX):
         bench.clock.now_ms += 2000
-        bench.shard.stories.tell(topic, topic.subscriptions["s"], EventKind.TIMED_OUT, messages=1)
+        bench.shard.history.tell(topic, topic.subscriptions["s"], EventKind.TIMED_OUT, messages=1)
     assert len(events(peer)) == EVENTS_MAX

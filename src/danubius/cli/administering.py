@@ -37,7 +37,7 @@ def ask(url: str, question: Callable[[Administration], Awaitable[T]]) -> T:
         async with danubius.connect(url) as client:
             return await question(client.admin)
 
-    return run_async(run())
+    return run_async(run)
 
 
 def to_json(struct: msgspec.Struct) -> dict[str, Any]:  # Any: JSON

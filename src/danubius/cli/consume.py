@@ -102,7 +102,7 @@ def consume(
         timeout_s=timeout_s, as_json=as_json, is_raw=raw, key_filters=key_filters,
     )  # fmt: skip
     try:
-        run_async(_consume(wanted))
+        run_async(_consume, wanted)
     except KeyboardInterrupt:
         if count is not None:
             raise

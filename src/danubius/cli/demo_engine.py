@@ -218,7 +218,7 @@ def run_engine(count: int) -> list[Check]:
         with broker:
             say("broker", f"{broker.url}, ready in {broker.ready_after_s:.2f} s")
             try:
-                return run_async(Demo(broker, count).run())
+                return run_async(Demo(broker, count).run)
             except TimeoutError:
                 raise click.ClickException(
                     f"the demo did not finish in {_DEADLINE_S:.0f} s"

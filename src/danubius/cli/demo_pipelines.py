@@ -69,7 +69,7 @@ class Demo:
         with BrokerProcess(self._place.broker) as broker:
             say("broker", f"{broker.url}, ready in {broker.ready_after_s:.2f} s")
             try:
-                return run_async(self._show(broker.url))
+                return run_async(self._show, broker.url)
             except TimeoutError:
                 raise click.ClickException(
                     f"the demo did not finish in {DEADLINE_S:.0f} s"

@@ -1,6 +1,7 @@
 """An event loop for a command's coroutine: uvloop's where it is installed, else asyncio's.
 
-A signal that comes while the loop is made waits until it can be closed: it ends the command as at any other time.
+A signal that comes while the loop and the coroutine are made waits until both can be closed: it ends the command as at
+any other time, and nothing else is said.
 """
 
 from __future__ import annotations
@@ -8,27 +9,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_async(
-    main: Coroutine[Any, Any, T],
-) -> T:  # Any: what a coroutine yields is the loop's affair
+    main: Callable[P, Coroutine[Any, Any, T]],  # Any: what a coroutine yields is the loop's affair
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Call it on a loop of its own, and wait for its end."""
     runner = asyncio.Runner(loop_factory=_loop_factory())
+    coroutine: Coroutine[Any, Any, T] | None = None
     try:
         with _held_back():
             runner.get_loop()
-        return runner.run(main)
+            coroutine = main(*args, **kwargs)
+        return runner.run(coroutine)
     finally:
         runner.close()
-        main.close()  # a signal may come before the loop has taken it; otherwise this does nothing
+        if coroutine is not None:
+            coroutine.close()  # if the loop has never taken it; otherwise this does nothing
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

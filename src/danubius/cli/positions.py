@@ -107,7 +107,7 @@ def peek(topic: str, subscription: str, limit: int, raw: bool, as_json: bool, ur
         sys.stdout.buffer.flush()
         return shown
 
-    if not run_async(run()) and not as_json:
+    if not run_async(run) and not as_json:
         print_line(f"everything of {subscription} is acknowledged")
 
 
@@ -147,7 +147,7 @@ def events(topic: str, subscription: str, follow: bool, as_json: bool, url: str)
                 sys.stdout.flush()
                 after, is_first = max(after, found.next), False
 
-    run_async(run())
+    run_async(run)
 
 
 def _print_event(event: SubscriptionEvent, *, json: bool) -> None:

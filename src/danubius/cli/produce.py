@@ -199,7 +199,7 @@ def produce(
     total = len(payloads) * count if payloads else None
     source = _repeated(payloads, count) if payloads else _lines_of_stdin()
     sent = Sent(topic)
-    run_async(_send(url, sent, source, total, how))
+    run_async(_send, url, sent, source, total, how)
     if as_json:
         print_json(sent)
     else:

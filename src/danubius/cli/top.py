@@ -76,7 +76,7 @@ def run_top(
                         return
                     await asyncio.sleep(how["interval"] / 1000)
 
-    run_async(run())
+    run_async(run)
 
 
 class _Screen:

@@ -53,7 +53,7 @@ def read_topic(
     render = renderer(as_json=as_json, raw=raw)
     most = sys.maxsize if count is None else count
     try:
-        run_async(_read(url, topic, start, most, render, follow=follow))
+        run_async(_read, url, topic, start, most, render, follow=follow)
     except KeyboardInterrupt:
         if not follow:
             raise

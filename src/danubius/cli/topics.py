@@ -119,7 +119,7 @@ def list_topics(namespace: str | None, partitions: bool, as_json: bool, url: str
         async with danubius.connect(url) as client:
             return await client.list_topics(namespace)
 
-    each = run_async(ask_each())
+    each = run_async(ask_each)
     if as_json:
         for topic in each:
             print_json(_as_facts(topic))
@@ -216,7 +216,7 @@ def describe_topic(topic: str, as_json: bool, url: str) -> None:
             lines = await client.admin.list_subscriptions(topic) if found.partitions else []
             return found, plain, lines
 
-    found, plain, lines = run_async(run())
+    found, plain, lines = run_async(run)
     if as_json:
         print_json(_description(found, plain, lines))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -51,7 +52,7 @@ def test_a_signal_while_the_loop_is_made_leaves_none_open(
 
     monkeypatch.setattr(event_loop, "_loop_factory", lambda: interrupted)
     with caplog.at_level(logging.DEBUG), pytest.raises(Stopped):
-        run_async(_forever())
+        run_async(_forever)
     (is_closed,) = made
     assert is_closed()
     assert not caplog.records
@@ -64,8 +65,23 @@ def test_a_signal_while_it_runs_ends_it(caplog: pytest.LogCaptureFixture) -> Non
         await _forever()
 
     with caplog.at_level(logging.DEBUG), pytest.raises(Stopped):
-        run_async(stopped())
+        run_async(stopped)
     assert not caplog.records
+
+
+@pytest.mark.usefixtures("stops_at_sigterm")
+@pytest.mark.filterwarnings("error")
+def test_a_signal_while_the_coroutine_is_made_leaves_none_unawaited(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    def interrupted() -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return _forever()
+
+    with pytest.raises(Stopped):
+        run_async(interrupted)
+    gc.collect()
+    assert not recwarn.list
 
 
 def test_its_answer_is_the_commands() -> None:
@@ -73,4 +89,4 @@ def test_its_answer_is_the_commands() -> None:
         await asyncio.sleep(0)
         return 42
 
-    assert run_async(answer()) == 42
+    assert run_async(answer) == 42

@@ -55,7 +55,7 @@ class Danubius:
                     await client.create_topic(name, durability=work.durability)
 
         if work.kind != "topics":
-            run_async(create())
+            run_async(create)
 
     def stored(self, work: Work) -> int:
         async def ask() -> int:
@@ -69,7 +69,7 @@ class Danubius:
                 mine = [topic for topic in found if topic.topic.startswith(work.topic + "-")]
                 return sum(topic.end_offset - 1 for topic in mine)
 
-        return run_async(ask())
+        return run_async(ask)
 
     def clean(self, work: Work) -> None:
         async def delete() -> None:
@@ -84,7 +84,7 @@ class Danubius:
                     with contextlib.suppress(danubius.TopicNotFound):
                         await client.delete_topic(name)
 
-        run_async(delete())
+        run_async(delete)
 
 
 def measure(system: System, work: Work) -> Measurement:

@@ -152,19 +152,19 @@ def perform(job: Job) -> Result:
     """Do one job and report."""
     side = Side(job)
     if job.work.kind == "fairness":
-        return run_async(fairness_worker.job_of(side))
+        return run_async(fairness_worker.job_of, side)
     is_paced = job.work.kind == "latency"
     if job.role == "consumer":
-        return run_async(_consume_paced(side) if is_paced else _consume(side))
+        return run_async(_consume_paced if is_paced else _consume, side)
     match job.work.kind:
         case "latency":
-            return run_async(_produce_paced(side))
+            return run_async(_produce_paced, side)
         case "send":
-            return run_async(_produce_one_at_a_time(side))
+            return run_async(_produce_one_at_a_time, side)
         case "topics":
-            return run_async(_produce_to_many_topics(side))
+            return run_async(_produce_to_many_topics, side)
         case _:
-            return run_async(_produce(side))
+            return run_async(_produce, side)
 
 
 if __name__ == "__main__":

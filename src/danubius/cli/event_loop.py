@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import threading
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -49,8 +50,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 @contextlib.contextmanager
 def _held_back() -> Generator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    """Not by the thread's mask: the kernel would give them to another thread, and Python to this one all the same."""
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {}
     try:
+        for number in _ENDING if threading.current_thread() is threading.main_thread() else ():
+            before[number] = signal.getsignal(number)
+            signal.signal(number, lambda number, _frame: came.append(number))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +26,19 @@ class Stopped(BaseException):
 
 @pytest.fixture
 def stops_at_sigterm() -> Iterator[None]:
+    """With another thread beside, which the kernel may give the signal to."""
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+
     def stop(*_: object) -> None:
         raise Stopped
 
     before = signal.signal(signal.SIGTERM, stop)
     yield
     signal.signal(signal.SIGTERM, before)
+    ended.set()
+    other.join()
 
 
 async def _forever() -> None:

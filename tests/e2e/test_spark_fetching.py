@@ -11,13 +11,19 @@ import pytest
 import danubius
 from danubius.client.core.address import parse_url
 from danubius.errors import BrokerUnavailable, OffsetOutOfRange, TopicNotFound
-from danubius.spark.discovery import Extent, find_partitions, measure
-from danubius.spark.fetching import FetchClient, Patience, Wanted, client_of, close_clients
-from danubius.spark.following import Follower
-from danubius.spark.offsets import Slot, from_json, incarnations_of
-from danubius.spark.options import read_options
-from danubius.spark.planning import Range
-from danubius.spark.rows import ROWS_MAX, ROWS_MIN, read_rows
+from danubius.spark.connection.fetching import (
+    FetchClient,
+    Patience,
+    Wanted,
+    client_of,
+    close_clients,
+)
+from danubius.spark.source.discovery import Extent, find_partitions, measure
+from danubius.spark.source.following import Follower
+from danubius.spark.source.offsets import Slot, from_json, incarnations_of
+from danubius.spark.source.options import read_options
+from danubius.spark.source.planning import Range
+from danubius.spark.source.rows import ROWS_MAX, ROWS_MIN, read_rows
 from danubius.wire.commands import Located, Lookup
 
 if TYPE_CHECKING:

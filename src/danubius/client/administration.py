@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from danubius.client.consuming.reader_lane import ReaderLane
 from danubius.client.options import ReaderOptions, parse_start, parse_word, topic_of
-from danubius.client.reader_lane import ReaderLane
 from danubius.errors import OffsetOutOfRange, ProtocolViolation, UnsupportedVersion
 from danubius.model import admin, admin_replies
 from danubius.model.admin import LIMIT, LIMIT_MAX
@@ -25,7 +25,7 @@ from danubius.wire.commands import Administer, Administered
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from danubius.client.link import Link
+    from danubius.client.connection.link import Link
     from danubius.client.messages import Message
     from danubius.client.options import Start, SubscriptionTypeName
     from danubius.model.admin_replies import (

@@ -8,9 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from danubius.client.administration import Administration
-from danubius.client.consumer_lane import ConsumerLane
+from danubius.client.connection.link import Link, LinkOptions
+from danubius.client.connection.partitions import (
+    PARTITIONS_MAX,
+    PARTITIONS_VERSION,
+    Openable,
+    count_partitions,
+)
+from danubius.client.consuming.consumer_lane import ConsumerLane
+from danubius.client.consuming.partitioned_consumer import PartitionedConsumer
+from danubius.client.consuming.partitioned_reader import PartitionedReader
+from danubius.client.consuming.reader_lane import ReaderLane
 from danubius.client.core.address import parse_url
-from danubius.client.link import Link, LinkOptions
 from danubius.client.opening import Opening
 from danubius.client.options import (
     BATCH_BYTES,
@@ -41,18 +50,9 @@ from danubius.client.options import (
     to_milliseconds,
     topic_of,
 )
-from danubius.client.partitioned_consumer import PartitionedConsumer
-from danubius.client.partitioned_producer import PartitionedProducer
-from danubius.client.partitioned_reader import PartitionedReader
-from danubius.client.partitions import (
-    PARTITIONS_MAX,
-    PARTITIONS_VERSION,
-    Openable,
-    count_partitions,
-)
-from danubius.client.producer_lane import ProducerLane
-from danubius.client.reader_lane import ReaderLane
-from danubius.client.staging import abort_stages, commit_stages, open_stage
+from danubius.client.producing.partitioned_producer import PartitionedProducer
+from danubius.client.producing.producer_lane import ProducerLane
+from danubius.client.producing.staging import abort_stages, commit_stages, open_stage
 from danubius.client.transaction import begin
 from danubius.errors import DanubiusError, InvalidArgument, TopicExists, UnsupportedVersion
 from danubius.model.subscription import SubscriptionType
@@ -75,11 +75,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from danubius.client.consumer import Consumer
+    from danubius.client.consuming.consumer import Consumer
+    from danubius.client.consuming.reader import Reader
     from danubius.client.core.address import BrokerAddress
-    from danubius.client.producer import Producer
-    from danubius.client.reader import Reader
-    from danubius.client.staging import Stage, StageReceipt
+    from danubius.client.producing.producer import Producer
+    from danubius.client.producing.staging import Stage, StageReceipt
     from danubius.client.transaction import Transaction
     from danubius.model.ids import TopicName
     from danubius.model.policy import FailurePolicy

@@ -12,19 +12,19 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from danubius.client.chunk_sending import slice_message
-from danubius.client.consumer_lane import RANGES_MAX, ConsumerLane
+from danubius.client.connection.gate import Gate
+from danubius.client.connection.session import expect, ignore
+from danubius.client.consuming.consumer_lane import RANGES_MAX, ConsumerLane
+from danubius.client.consuming.partitioned_consumer import PartitionedConsumer
 from danubius.client.core.acks import RangeGatherer
 from danubius.client.core.batching import Accumulator, Draft, cut, split
 from danubius.client.core.checks import measure, to_draft
 from danubius.client.core.chunks import BEFORE
 from danubius.client.core.repeat import fresh
-from danubius.client.gate import Gate
 from danubius.client.options import ttl_us_of
-from danubius.client.partitioned_consumer import PartitionedConsumer
-from danubius.client.partitioned_producer import Part, PartitionedProducer
-from danubius.client.producer_lane import ProducerLane
-from danubius.client.session import expect, ignore
+from danubius.client.producing.chunk_sending import slice_message
+from danubius.client.producing.partitioned_producer import Part, PartitionedProducer
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.errors import (
     BrokerUnavailable,
     DanubiusError,
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from danubius.client.consumer import Consumer
+    from danubius.client.connection.link import Link
+    from danubius.client.connection.session import Session
+    from danubius.client.consuming.consumer import Consumer
     from danubius.client.core.chunks import Slicer
-    from danubius.client.link import Link
     from danubius.client.messages import Message, ReceivedBatch
     from danubius.client.options import TimeToLive
-    from danubius.client.producer import Producer
-    from danubius.client.session import Session
+    from danubius.client.producing.producer import Producer
     from danubius.wire.commands import ProducerOpened
 
 TRANSACTIONS_VERSION: Final = 2

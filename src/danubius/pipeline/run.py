@@ -42,7 +42,7 @@ from danubius.pipeline.progress import Figures, Json, advance, is_batch
 from danubius.pipeline.status import QueryStatus, Status
 from danubius.pipeline.table_schema import UnfitRows
 from danubius.pipeline.tables import TableDataSource
-from danubius.spark.sessions import send_traces, session
+from danubius.spark.cluster.sessions import send_traces, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -405,7 +405,7 @@ def _serve_metrics(runs: list[Run], how: How, tell: Callable[[str], None]) -> No
 
 
 def _register(spark: SparkSession) -> None:
-    from danubius.spark.source import DanubeDataSource
+    from danubius.spark.data_source import DanubeDataSource
 
     spark.dataSource.register(TableDataSource)
     spark.dataSource.register(DanubeDataSource)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import danubius
-from danubius.client.producer_lane import ProducerLane
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.errors import InvalidBatch, StorageFull
 from danubius.record.batch import RecordBatch
 from danubius.wire.commands import CloseProducer, Hello, OpenProducer, Produce, ProducerClosed

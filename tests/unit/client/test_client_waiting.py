@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import danubius
-from danubius.client.consumer_lane import ConsumerLane
-from danubius.client.producer_lane import ProducerLane
-from danubius.client.reader_lane import ReaderLane
+from danubius.client.consuming.consumer_lane import ConsumerLane
+from danubius.client.consuming.reader_lane import ReaderLane
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.errors import StorageFull
 from danubius.wire.commands import Ack, Error, Fetch, Hello, OffsetResolved, Produce, ResolveOffset
 from patience import HANG_S

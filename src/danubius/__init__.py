@@ -53,6 +53,7 @@ from danubius.errors import (
     TooManyConnections,
     TopicDeleted,
     TopicExists,
+    TopicMoved,
     TopicNotFound,
     TransactionAborted,
     TransactionConflict,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from danubius.client.consuming.timeouts import ReceiveTimeout
     from danubius.client.messages import Message, Receipt, Receipts, ReceivedBatch
     from danubius.client.producing.producer import Producer
-    from danubius.client.transaction import Transaction
+    from danubius.client.transactions.transaction import Transaction
     from danubius.client.version import VERSION as __version__  # noqa: N811  # its public name
     from danubius.model.policy import Backoff, Exhausted, FailurePolicy
     from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
@@ -128,6 +129,7 @@ __all__ = [
     "TopicDeleted",
     "TopicDescribed",
     "TopicExists",
+    "TopicMoved",
     "TopicNotFound",
     "TopicSummary",
     "Transaction",
@@ -158,7 +160,7 @@ _HOMES: Final = {
     "SubscriptionSummary": "danubius.wire.commands",
     "TopicDescribed": "danubius.wire.commands",
     "TopicSummary": "danubius.wire.commands",
-    "Transaction": "danubius.client.transaction",
+    "Transaction": "danubius.client.transactions.transaction",
     "connect": "danubius.client.client",
 }
 """Where the names live that are loaded on first use."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from danubius.client.messages import Message, ReceivedBatch
     from danubius.client.options import TimeToLive
     from danubius.client.producing.producer import Producer
-    from danubius.client.transaction import Transaction
+    from danubius.client.transactions.transaction import Transaction
 
 
 class BlockingProducer(Protocol):

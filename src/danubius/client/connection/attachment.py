@@ -1,4 +1,4 @@
-"""A producer's or consumer's hold on the broker: one handle, asked for again on every new connection.
+"""A producer's or consumer's hold on its topic: one handle, asked for again on every new connection.
 
 Invariants: at most one request to attach counts; the handle that an abandoned request brought is given back at once;
 after `end` nothing is called any more. The first refusal of a new attachment ends it, later ones end it only if
@@ -16,10 +16,10 @@ from danubius.client.connection.gate import Gate
 from danubius.client.connection.session import expect, ignore
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
-from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded
+from danubius.errors import BrokerUnavailable, DanubiusError, Retry
 
 if TYPE_CHECKING:
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.connection.session import Session
     from danubius.wire.commands import AnyCommand
 
@@ -62,9 +62,9 @@ class Attachment(Generic[ReplyT]):
     """Keeps its owner attached for as long as it can be."""
 
     def __init__(
-        self, link: Link, owner: AttachmentOwner[ReplyT], reply_type: type[ReplyT]
+        self, route: Route, owner: AttachmentOwner[ReplyT], reply_type: type[ReplyT]
     ) -> None:
-        self._link = link
+        self._route = route
         self._owner = owner
         self._reply_type = reply_type
         self._backoff = Backoff(random.random)
@@ -82,18 +82,17 @@ class Attachment(Generic[ReplyT]):
 
     async def open(self, timeout_s: float | None) -> None:
         """Attach for the first time and wait for it; None: for as long as it takes."""
-        self._link.check_open()
+        self._route.check_open()
         self._first = asyncio.get_running_loop().create_future()
-        self._link.add(self)
+        self._route.add(self)
         try:
             self.attach()
             async with asyncio.timeout(timeout_s):
                 await self._first
         except TimeoutError:
             self._abandon()
-            raise DeadlineExceeded(
-                f"the broker at {self._link.address.url} did not answer within {timeout_s:g} s"
-            ) from None
+            assert timeout_s is not None
+            raise self._route.overdue(timeout_s) from None
         except BaseException:
             self._abandon()
             raise
@@ -101,7 +100,7 @@ class Attachment(Generic[ReplyT]):
 
     def attach(self) -> None:
         """Ask for a (new) handle now; without a connection, as soon as there is one."""
-        session = self._link.session_or_none
+        session = self._route.session_or_none
         if self._is_ended or session is None:
             return
         self._hold(None)
@@ -118,6 +117,12 @@ class Attachment(Generic[ReplyT]):
         delay_s = self._backoff.next_delay_s()
         self._timer = asyncio.get_running_loop().call_later(delay_s, self.attach)
 
+    def look_again(self, error: DanubiusError) -> None:
+        """The broker serves the topic no longer: the route finds the one that does, and attaches there."""
+        self.refusal = error
+        if self.held is not None:
+            self._route.look_again(self.held.session)
+
     def calm(self) -> None:
         """Things go well again: the next wait is a short one."""
         self._backoff.reset()
@@ -128,7 +133,7 @@ class Attachment(Generic[ReplyT]):
         self._attempt += 1
         self._stop_timer()
         self._hold(None)
-        self._link.remove(self)
+        self._route.remove(self)
 
     # ------------------------------------------------------------ the link calls these
 
@@ -137,10 +142,15 @@ class Attachment(Generic[ReplyT]):
         self.attach()
 
     def on_link_down(self) -> None:
+        held = self.held
         self._attempt += 1
         self._stop_timer()
         self._hold(None)
         self._owner.on_detached()
+        if held is not None and not held.session.is_lost:
+            self._give_back(
+                held.session, held.reply.handle
+            )  # the topic moved: nobody is there any more
 
     def on_link_writable(self) -> None:
         self._owner.flush_nowait()
@@ -175,6 +185,9 @@ class Attachment(Generic[ReplyT]):
                 self._first.set_result(None)
         elif not isinstance(reply, DanubiusError):
             self._fail(expect(reply, self._owner.attach_command().opcode.name))
+        elif reply.retry is Retry.AFTER_LOOKUP:
+            self.refusal = reply
+            self._route.look_again(session)
         elif isinstance(reply, BrokerUnavailable) or (reply.is_retryable and not self._is_new):
             self.refusal = reply
             self.attach_later()

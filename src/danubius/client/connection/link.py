@@ -1,7 +1,8 @@
-"""The client's lasting tie to its broker: one session at a time, and a new one after each loss.
+"""A lasting tie to a broker: one session at a time, and a new one after each loss.
 
-A link is up (it has a session), down (it is dialling), or failed for good. Attachments (one per producer and consumer)
-are told of each change and bring themselves back. The only task is the one that dials.
+A link is up (it has a session), down (it is dialling), or failed for good. Its users (routes of topics, watches) are
+told of each change and bring themselves back. The only task is the one that dials. With several addresses the first
+that answers is used, and after a loss they are tried in turn.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import asyncio
 import contextlib
 import logging
 import random
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
+from danubius.client.connection.asking import persist
 from danubius.client.connection.forking import FORKED, disown_after_fork
 from danubius.client.connection.gate import Gate
-from danubius.client.connection.session import Session, expect
+from danubius.client.connection.session import Session
+from danubius.client.core.address import urls_of
 from danubius.client.core.repeat import fresh
-from danubius.client.core.retry import FIRST_DELAY_S, RedialPace
+from danubius.client.core.retry import RedialPace
 from danubius.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -30,6 +32,8 @@ from danubius.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from danubius.client.core.address import BrokerAddress
     from danubius.wire.commands import AnyCommand, Welcome
 
@@ -39,6 +43,8 @@ ReplyT = TypeVar("ReplyT")
 
 _HOPELESS = (UnsupportedVersion, ProtocolViolation)
 """Dialling again would end the same way."""
+ADDRESSES_MAX: Final = 64
+"""What a link remembers to dial; those that were learned first go first, and those of the user stay."""
 
 
 class LinkOptions(msgspec.Struct, frozen=True):
@@ -75,11 +81,15 @@ class TopicWatcher(Protocol):
 
 
 class Link:
-    """One broker, one connection, re-established until closed."""
+    """One connection, re-established until closed: to one broker, or to whichever of several answers."""
 
-    def __init__(self, address: BrokerAddress, options: LinkOptions) -> None:
-        self.address = address
+    def __init__(self, addresses: Sequence[BrokerAddress], options: LinkOptions) -> None:
+        self.address = addresses[0]
+        """The one that is connected to, or was last tried."""
         self.options = options
+        self._addresses = list(addresses)
+        self._given = len(addresses)
+        self._asking = 0
         self._session: Session | None = None
         self._welcome: Welcome | None = None
         self._failure: DanubiusError | None = None
@@ -112,6 +122,26 @@ class Link:
             raise fresh(self._failure)
 
     @property
+    def is_failed(self) -> bool:
+        """Whether it ended, and is not dialled any more."""
+        return self._failure is not None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anybody would miss it."""
+        return bool(self._users or self._asking)
+
+    @property
+    def urls(self) -> str:
+        """All that is dialled."""
+        return urls_of(self._addresses)
+
+    @property
+    def broker_url(self) -> str:
+        """What the broker calls itself; empty: it did not say."""
+        return "" if self._welcome is None else self._welcome.url
+
+    @property
     def message_bytes_max(self) -> int:
         assert self._welcome is not None
         return self._welcome.message_bytes_max
@@ -125,11 +155,33 @@ class Link:
     # ------------------------------------------------------------ life
 
     async def open(self) -> None:
-        """Connect once; failing is the caller's to know."""
-        session = Session(self.address, self, busy_poll=self.options.busy_poll)
-        self._welcome = await session.open(self.options.connect_timeout_s)
-        self._pace.up(asyncio.get_running_loop().time())
-        self._session = session
+        """Connect once, to the first address that answers; failing is the caller's to know."""
+        errors: list[DanubiusError] = []
+        for address in self._addresses:
+            self.address = address
+            session = Session(address, self, busy_poll=self.options.busy_poll)
+            try:
+                self._welcome = await session.open(self.options.connect_timeout_s)
+            except DanubiusError as error:
+                errors.append(error)
+                continue
+            self._pace.up(asyncio.get_running_loop().time())
+            self._session = session
+            return
+        raise _nobody(self._addresses, errors)
+
+    def start(self) -> None:
+        """Connect in the background, as after a loss; users are told when it is there."""
+        cause = BrokerUnavailable(f"nobody has answered at {self.address.url} yet")
+        self._dialler = self._spawn_dialler(cause, is_first=True)
+
+    def learn(self, address: BrokerAddress) -> None:
+        """Dial this one, too, when the connection is lost."""
+        if address in self._addresses:
+            return
+        if len(self._addresses) >= max(ADDRESSES_MAX, self._given + 1):
+            del self._addresses[self._given]
+        self._addresses.append(address)
 
     async def close(self) -> None:
         """End everything. Producers, consumers and requests that are still there get ClientClosed."""
@@ -158,37 +210,39 @@ class Link:
     # ------------------------------------------------------------ requests
 
     async def request(
-        self, command: AnyCommand, reply_type: type[ReplyT], *, repeats: bool = True
+        self,
+        command: AnyCommand,
+        reply_type: type[ReplyT],
+        *,
+        repeats: bool = True,
+        timeout_s: float | None = None,
     ) -> tuple[ReplyT, memoryview]:
-        """Ask and wait for the answer and its payload.
-
-        `repeats` says that asking twice is harmless: the request is then sent again after a lost connection.
-        """
-        for user in self._users:
-            user.flush_nowait()  # so that the answer reflects the acks before it
-        name = command.opcode.name
-        timeout_s = self.options.request_timeout_s
+        """Ask and wait for the answer and its payload; see `persist`."""
+        self.flush_nowait()  # so that the answer reflects the acks before it
+        self._asking += 1
         try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    session = await self.wait_up()
-                    try:
-                        return await _ask(session, command, reply_type)
-                    except BrokerUnavailable:
-                        if self._failure is not None:
-                            raise fresh(self._failure) from None
-                        if not repeats:
-                            raise
-                        if session is self._session:
-                            await asyncio.sleep(
-                                FIRST_DELAY_S
-                            )  # it is ending; its loss is about to be known
-        except TimeoutError:
-            if self._session is None:
-                raise BrokerUnavailable(
-                    f"no broker answers at {self.address.url}: {name} was given up after {timeout_s:g} s"
-                ) from None
-            raise DeadlineExceeded(f"{name} was not answered within {timeout_s:g} s") from None
+            timeout_s = self.options.request_timeout_s if timeout_s is None else timeout_s
+            return await persist(self, command, reply_type, repeats=repeats, timeout_s=timeout_s)
+        finally:
+            self._asking -= 1
+
+    def flush_nowait(self) -> None:
+        """Let go what users gathered."""
+        for user in list(self._users):
+            user.flush_nowait()
+
+    def look_again(self, session: Session) -> bool:
+        """A link knows one broker."""
+        del session
+        return False
+
+    def unanswered(self, name: str, timeout_s: float) -> DanubiusError:
+        """What to say about a request that was given up."""
+        if self._session is None:
+            return BrokerUnavailable(
+                f"no broker answers at {self.urls}: {name} was given up after {timeout_s:g} s"
+            )
+        return DeadlineExceeded(f"{name} was not answered within {timeout_s:g} s")
 
     async def wait_up(self) -> Session:
         """The connection, as soon as there is one; raises why there will be none."""
@@ -209,8 +263,7 @@ class Link:
         log.info("connection lost", extra={"url": self.address.url, "reason": error.message})
         for user in list(self._users):
             user.on_link_down()
-        # One task, owned here and cancelled by close(); nothing else of the client runs as a task.
-        self._dialler = loop.create_task(self._redial(error), name=f"redial {self.address.url}")
+        self._dialler = self._spawn_dialler(error, is_first=False)
 
     def on_writable(self) -> None:
         for user in list(self._users):
@@ -220,7 +273,12 @@ class Link:
         for watcher in list(self._watchers):
             watcher.on_topic_changed(topic)
 
-    async def _redial(self, cause: DanubiusError) -> None:
+    def _spawn_dialler(self, cause: DanubiusError, *, is_first: bool) -> asyncio.Task[None]:
+        # One task, owned here and cancelled by close(). The address in its name is the one that was lost.
+        dialling = self._redial(cause, is_first=is_first)
+        return asyncio.get_running_loop().create_task(dialling, name=f"redial {self.address.url}")
+
+    async def _redial(self, cause: DanubiusError, *, is_first: bool) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.options.reconnect_timeout_s
         while True:
@@ -228,23 +286,32 @@ class Link:
             if left_s <= 0:
                 self._fail(
                     BrokerUnavailable(
-                        f"no broker answered at {self.address.url} for"
+                        f"no broker answered at {self.urls} for"
                         f" {self.options.reconnect_timeout_s:g} s: {cause.message}"
                     )
                 )
                 return
-            await asyncio.sleep(min(self._pace.next_delay_s(), left_s))
+            if not is_first:
+                await asyncio.sleep(min(self._pace.next_delay_s(), left_s))
+            is_first = False
             session = Session(self.address, self, busy_poll=self.options.busy_poll)
             try:
                 self._welcome = await session.open(self.options.connect_timeout_s)
-            except _HOPELESS as error:
-                self._fail(error)
-                return
             except DanubiusError as error:
                 cause = error
+                if isinstance(error, _HOPELESS) and len(self._addresses) == 1:
+                    self._fail(error)
+                    return
+                self._turn()
                 continue
             self._up(session)
             return
+
+    def _turn(self) -> None:
+        """The next address has its turn."""
+        known = self._addresses
+        at = known.index(self.address) if self.address in known else -1
+        self.address = known[(at + 1) % len(known)]
 
     def _up(self, session: Session) -> None:
         self._session = session
@@ -268,26 +335,11 @@ class Link:
         self._watchers.clear()
 
 
-async def _ask(
-    session: Session, command: AnyCommand, reply_type: type[ReplyT]
-) -> tuple[ReplyT, memoryview]:
-    future: asyncio.Future[tuple[ReplyT, memoryview]] = asyncio.get_running_loop().create_future()
-    session.call(command, partial(_answer, future, command.opcode.name, reply_type))
-    return await future
-
-
-def _answer(
-    future: asyncio.Future[tuple[ReplyT, memoryview]],
-    name: str,
-    reply_type: type[ReplyT],
-    reply: AnyCommand | DanubiusError,
-    payload: memoryview,
-) -> None:
-    if future.done():
-        return
-    if isinstance(reply, reply_type):
-        future.set_result((reply, payload))
-    elif isinstance(reply, DanubiusError):
-        future.set_exception(reply)
-    else:
-        future.set_exception(expect(reply, name))
+def _nobody(addresses: Sequence[BrokerAddress], errors: list[DanubiusError]) -> DanubiusError:
+    """Why none of the addresses could be connected to."""
+    if len(errors) == 1:
+        return errors[0]
+    told = "; ".join(
+        f"{address.url}: {error.message}" for address, error in zip(addresses, errors, strict=True)
+    )
+    return BrokerUnavailable(f"none of {len(errors)} brokers answers: {told}")

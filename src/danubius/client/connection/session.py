@@ -116,6 +116,11 @@ class Session:
         self._keepalive_s = 0.0
         self._keepalive_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing that is sent now arrives anywhere."""
+        return self._is_lost
+
     # ------------------------------------------------------------ life
 
     async def open(self, timeout_s: float) -> Welcome:

@@ -32,6 +32,7 @@ from danubius.errors import (
     ConsumerReplaced,
     DanubiusError,
     InvalidArgument,
+    Retry,
     SubscriptionMoved,
 )
 from danubius.wire.commands import (
@@ -47,7 +48,7 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.connection.session import Session
     from danubius.client.core.acks import Range
     from danubius.client.options import ConsumerOptions
@@ -65,14 +66,14 @@ class ConsumerLane(Consumer):
     """The consumer of a plain topic, or of one partition."""
 
     def __init__(
-        self, link: Link, options: ConsumerOptions, *, arrivals: Gate | None = None
+        self, route: Route, options: ConsumerOptions, *, arrivals: Gate | None = None
     ) -> None:
         """`arrivals` opens when there is something to take: messages, or the end."""
-        self._link = link
+        self._route = route
         self._options = options
         self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
-        self.attachment = Attachment(link, self, Subscribed)
+        self.attachment = Attachment(route, self, Subscribed)
         self._credit = CreditWindow(options.prefetch_messages, options.prefetch_bytes)
         self._session: Session | None = None
         self._handle = 0
@@ -234,7 +235,7 @@ class ConsumerLane(Consumer):
         """Hold a delivery with whole messages instead of pieces, at once or when they are there."""
         if self._pieces is None:
             patience_s = self._options.chunk_patience_s
-            self._pieces = ConsumerPieces(self._link, self._topic, self, patience_s)
+            self._pieces = ConsumerPieces(self._route, self._topic, self, patience_s)
         whole = self._pieces.open(batch)
         if whole is not None:
             self._handout.hold(whole)
@@ -349,7 +350,8 @@ class ConsumerLane(Consumer):
             part = ranges[start : start + RANGES_MAX]
             self._unconfirmed += 1
             session.call(
-                Ack(self._handle, part), partial(self._on_ack_reply, self._moves.count, part)
+                Ack(self._handle, part),
+                partial(self._on_ack_reply, session, self._moves.count, part),
             )
         nacks, self._nacks = self._nacks, {}
         for (delay_ms, reason), gatherer in nacks.items():
@@ -360,6 +362,7 @@ class ConsumerLane(Consumer):
 
     def _on_ack_reply(
         self,
+        session: Session,
         moves: int,
         ranges: list[Range],
         reply: AnyCommand | DanubiusError,
@@ -371,6 +374,8 @@ class ConsumerLane(Consumer):
         elif isinstance(reply, DanubiusError) and reply.is_retryable and self._error is None:
             for first, end in ranges:
                 self._acks.add_range(first, end)
+            if reply.retry is Retry.AFTER_LOOKUP and session is self._session:
+                self.attachment.look_again(reply)
             if self._session is not None:
                 self._pause_acks()
         elif not isinstance(reply, DanubiusError):
@@ -399,7 +404,7 @@ class ConsumerLane(Consumer):
     # ------------------------------------------------------------ life
 
     async def open(self) -> None:
-        await self.attachment.open(self._link.options.request_timeout_s)
+        await self.attachment.open(self._route.options.request_timeout_s)
 
     async def close(self) -> None:
         if self._error is not None:
@@ -482,6 +487,9 @@ class ConsumerLane(Consumer):
         if isinstance(error, SubscriptionMoved):
             self._acks.take()  # nothing that was received before is about the new position
             self._moves.moved()
+        if error.retry is Retry.AFTER_LOOKUP:
+            self.attachment.look_again(error)
+            return
         if error.is_retryable:
             self.on_detached()
             self.attachment.attach_later()

@@ -20,14 +20,15 @@ from danubius.client.core.chunks import Held, Piece, PieceStore, Whole, read_pie
 from danubius.client.core.retry import Backoff
 from danubius.client.core.whole import WholeBatch
 from danubius.client.messages import ReceivedBatch, Segment, open_delivery
-from danubius.errors import DanubiusError, InvalidBatch
+from danubius.errors import DanubiusError, InvalidBatch, Retry
 from danubius.model.limits import MIB
 from danubius.model.subscription import AtOffset
 from danubius.record.scan import iter_batches
 from danubius.wire.commands import AnyCommand, Fetch, Fetched
 
 if TYPE_CHECKING:
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
+    from danubius.client.connection.session import Session
     from danubius.client.core.acks import Range
     from danubius.record.batch import RecordBatch
 
@@ -70,10 +71,10 @@ class Gatherer:
     """The larger messages of one lane."""
 
     def __init__(
-        self, link: Link, topic: str, owner: GathererOwner, patience_s: float | None
+        self, route: Route, topic: str, owner: GathererOwner, patience_s: float | None
     ) -> None:
         """`patience_s`: after so long without its last piece a message is looked at; None: never."""
-        self._link = link
+        self._route = route
         self._topic = topic
         self._owner = owner
         self._patience_s = patience_s
@@ -174,14 +175,15 @@ class Gatherer:
         return ReceivedBatch(self._topic, segments, waiting.batch.redelivery_count)
 
     def _fetch(self, whole: Whole, index: int, offset: int) -> None:
-        session = self._link.session_or_none
+        session = self._route.session_or_none
         if session is None:
             return  # the lane drops all of it, or resumes
         command = Fetch(self._topic, AtOffset(offset), 1)
-        session.call(command, partial(self._on_fetched, self._life, whole, index, offset))
+        session.call(command, partial(self._on_fetched, session, self._life, whole, index, offset))
 
-    def _on_fetched(
+    def _on_fetched(  # noqa: PLR0913  # what was asked, and the answer
         self,
+        session: Session,
         life: int,
         whole: Whole,
         index: int,
@@ -193,7 +195,9 @@ class Gatherer:
             return
         if type(reply) is not Fetched:
             error = reply if isinstance(reply, DanubiusError) else expect(reply, "FETCH")
-            if error.is_retryable:
+            if error.retry is Retry.AFTER_LOOKUP:
+                self._route.look_again(session)  # the lane drops all of it, or resumes
+            elif error.is_retryable:
                 delay_s = self._backoff.next_delay_s()
                 self._timer = self._loop.call_later(delay_s, self._fetch_or_end)
             else:
@@ -240,7 +244,7 @@ class Gatherer:
                 return
 
     def _look_at(self, message_id: str, held: Held, offset: int) -> None:
-        session = self._link.session_or_none
+        session = self._route.session_or_none
         if session is None:
             self._looking = None
             return

@@ -29,7 +29,7 @@ from danubius.model.partitions import partition_name
 from danubius.model.subscription import EARLIEST
 
 if TYPE_CHECKING:
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.connections import Connections
     from danubius.client.options import ConsumerOptions
 
 _YIELD_BATCHES: Final = 16
@@ -39,16 +39,16 @@ _YIELD_MESSAGES: Final = 1024
 class PartitionedConsumer(Consumer):
     """Receives from the partitions of one topic."""
 
-    def __init__(self, link: Link, options: ConsumerOptions, partitions: int) -> None:
+    def __init__(self, connections: Connections, options: ConsumerOptions, partitions: int) -> None:
         assert partitions > 0
-        self._link = link
+        self._connections = connections
         self._options = msgspec.structs.replace(options, start=partition_start(options.start))
         self._partitions = partitions
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[str, ConsumerLane] = {}
         self._merge: Merge[ConsumerLane] = Merge()
         self._handed = 0
-        self._watch = PartitionWatch(link, options.topic, self._grow)
+        self._watch = PartitionWatch(connections.home, options.topic, self._grow)
 
     @property
     def topic(self) -> str:
@@ -183,14 +183,15 @@ class PartitionedConsumer(Consumer):
             prefetch_bytes=max(1, self._options.prefetch_bytes // partitions),
         )
         new: list[tuple[LaneGate[ConsumerLane], ConsumerLane]] = []
-        for index in range(count, partitions):
+        names = [partition_name(self._options.topic, index) for index in range(count, partitions)]
+        for index, route in enumerate(await self._connections.routes(names), count):
             options = msgspec.structs.replace(
                 share,
-                topic=partition_name(self._options.topic, index),
+                topic=route.topic,
                 name=f"{self._options.name}-{index}",
             )
             gate = LaneGate(self._merge)
-            new.append((gate, ConsumerLane(self._link, options, arrivals=gate)))
+            new.append((gate, ConsumerLane(route, options, arrivals=gate)))
         await open_all([lane for _, lane in new])
         for gate, lane in new:
             self._lanes[lane.topic] = lane

@@ -23,7 +23,7 @@ from danubius.model.partitions import partition_name
 from danubius.model.subscription import EARLIEST
 
 if TYPE_CHECKING:
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.connections import Connections
     from danubius.client.messages import Message, ReceivedBatch
     from danubius.client.options import ReaderOptions
 
@@ -33,15 +33,15 @@ _FETCH_BYTES_LEAST = 64 * KIB
 class PartitionedReader(Reader):
     """Reads the partitions of one topic."""
 
-    def __init__(self, link: Link, options: ReaderOptions, partitions: int) -> None:
+    def __init__(self, connections: Connections, options: ReaderOptions, partitions: int) -> None:
         assert partitions > 0
-        self._link = link
+        self._connections = connections
         self._options = msgspec.structs.replace(options, start=partition_start(options.start))
         self._partitions = partitions
         self._loop = asyncio.get_running_loop()
         self._lanes: list[ReaderLane] = []
         self._merge: Merge[ReaderLane] = Merge()
-        self._watch = PartitionWatch(link, options.topic, self._grow)
+        self._watch = PartitionWatch(connections.home, options.topic, self._grow)
 
     @property
     def topic(self) -> str:
@@ -110,11 +110,11 @@ class PartitionedReader(Reader):
             fetch_bytes=max(min(whole, _FETCH_BYTES_LEAST), whole // partitions),
         )
         new: list[tuple[LaneGate[ReaderLane], ReaderLane]] = []
-        for index in range(count, partitions):
-            topic = partition_name(self._options.topic, index)
+        names = [partition_name(self._options.topic, index) for index in range(count, partitions)]
+        for route in await self._connections.routes(names):
             gate = LaneGate(self._merge)
-            options = msgspec.structs.replace(share, topic=topic)
-            new.append((gate, ReaderLane(self._link, options, arrivals=gate)))
+            options = msgspec.structs.replace(share, topic=route.topic)
+            new.append((gate, ReaderLane(route, options, arrivals=gate)))
         await open_all([lane for _, lane in new])
         for gate, lane in new:
             self._lanes.append(lane)

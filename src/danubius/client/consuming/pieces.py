@@ -9,7 +9,7 @@ from danubius.client.consuming.gathering import Gatherer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.core.acks import Range
     from danubius.client.messages import ReceivedBatch
     from danubius.errors import DanubiusError
@@ -35,9 +35,9 @@ class ConsumerPieces:
 
     __slots__ = ("_gatherer", "_owner")
 
-    def __init__(self, link: Link, topic: str, owner: PiecesOwner, patience_s: float) -> None:
+    def __init__(self, route: Route, topic: str, owner: PiecesOwner, patience_s: float) -> None:
         self._owner = owner
-        self._gatherer = Gatherer(link, topic, self, patience_s)
+        self._gatherer = Gatherer(route, topic, self, patience_s)
 
     @property
     def is_waiting(self) -> bool:

@@ -20,12 +20,12 @@ from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.client.messages import Handout, Message, ReceivedBatch, open_delivery
 from danubius.client.options import check_timeout
-from danubius.errors import ClientClosed, DanubiusError
+from danubius.errors import ClientClosed, DanubiusError, Retry
 from danubius.model.subscription import AtOffset, Position
 from danubius.wire.commands import AnyCommand, Fetch, Fetched, OffsetResolved, ResolveOffset
 
 if TYPE_CHECKING:
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.connection.session import Session
     from danubius.client.core.acks import Range
     from danubius.client.options import ReaderOptions
@@ -38,9 +38,11 @@ _TROUBLES_MAX: Final = 10
 class ReaderLane(Reader):
     """The reader of a plain topic, or of one partition."""
 
-    def __init__(self, link: Link, options: ReaderOptions, *, arrivals: Gate | None = None) -> None:
+    def __init__(
+        self, route: Route, options: ReaderOptions, *, arrivals: Gate | None = None
+    ) -> None:
         """`arrivals` opens when there is something to take: messages, or the end."""
-        self._link = link
+        self._route = route
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._fetch_at = 0
@@ -121,7 +123,7 @@ class ReaderLane(Reader):
     def _gather(self, batch: ReceivedBatch) -> None:
         """Hold what was read with whole messages instead of pieces, at once or when they are there."""
         if self._gatherer is None:
-            self._gatherer = Gatherer(self._link, self.topic, self, None)
+            self._gatherer = Gatherer(self._route, self.topic, self, None)
         whole = self._gatherer.open(batch)
         if whole is not None:
             self._handout.hold(whole)
@@ -165,7 +167,7 @@ class ReaderLane(Reader):
 
     def fetch(self) -> None:
         """Ask for the next batches, unless they are there or asked for."""
-        session = self._link.session_or_none
+        session = self._route.session_or_none
         if self._is_fetching or self._ready is not None or self.is_at_stop:
             return
         if self._error is not None or self._timer is not None or session is None:
@@ -180,9 +182,15 @@ class ReaderLane(Reader):
             0 if self._stop is not None else LONG_POLL_MS,
             options.skip_damaged,
         )
-        session.call(command, partial(self._on_reply, self._call))
+        session.call(command, partial(self._on_reply, session, self._call))
 
-    def _on_reply(self, call: int, reply: AnyCommand | DanubiusError, data: memoryview) -> None:
+    def _on_reply(
+        self,
+        session: Session,
+        call: int,
+        reply: AnyCommand | DanubiusError,
+        data: memoryview,
+    ) -> None:
         if call != self._call or self._error is not None:
             return
         self._is_fetching = False
@@ -191,6 +199,9 @@ class ReaderLane(Reader):
             self._on_fetched(reply, data)
             return
         error = reply if isinstance(reply, DanubiusError) else expect(reply, "FETCH")
+        if error.retry is Retry.AFTER_LOOKUP:
+            self._route.look_again(session)
+            return
         if error.is_retryable and self._backoff.attempts < _TROUBLES_MAX:
             self._timer = self._loop.call_later(self._backoff.next_delay_s(), self._retry)
             return
@@ -220,7 +231,7 @@ class ReaderLane(Reader):
 
     async def open(self) -> None:
         start: Position = self._options.start
-        found, _ = await self._link.request(
+        found, _ = await self._route.request(
             ResolveOffset(self._options.topic, start), OffsetResolved
         )
         # An offset is taken at its word: if it is gone, the fetch says so.
@@ -228,7 +239,7 @@ class ReaderLane(Reader):
         self._position = self._fetch_at
         if self._options.stop_at_end:
             self._stop = found.end_offset
-        self._link.add(self)
+        self._route.add(self)
 
     async def close(self) -> None:
         self._end(ClientClosed(f"the reader of {self.topic} is closed"))
@@ -244,7 +255,7 @@ class ReaderLane(Reader):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._link.remove(self)
+        self._route.remove(self)
         self._arrivals.open()
 
     # ------------------------------------------------------------ the gatherer calls these

@@ -31,7 +31,7 @@ from danubius.wire.commands import AnyCommand, OpenProducer, Schedule
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.options import (
         DeliverAfter,
         DeliverAfterMany,
@@ -137,8 +137,8 @@ class ScheduleShipper(Shipper):
 
     def attach(self) -> None:
         """Begin to attach, without waiting for it."""
-        self._link.check_open()
-        self._link.add(self.attachment)
+        self._route.check_open()
+        self._route.add(self.attachment)
         self.attachment.attach()
 
     def pump(self) -> None:
@@ -170,7 +170,7 @@ class DelayedLane:
     """The delayed messages of one lane. Its buffer is as large as the lane's, and apart from it."""
 
     def __init__(
-        self, link: Link, options: ProducerOptions, unheard: DanubiusError | None = None
+        self, route: Route, options: ProducerOptions, unheard: DanubiusError | None = None
     ) -> None:
         """`unheard` is what the one before this could not tell anybody."""
         if options.spec.dispatch is Dispatch.NON_RELIABLE:
@@ -180,7 +180,7 @@ class DelayedLane:
             )
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._shipper = ScheduleShipper(link, self, options)
+        self._shipper = ScheduleShipper(route, self, options)
         self._shipper.unheard = unheard
         self._outbox = self._shipper.outbox
         self._open: dict[_Times, _Open] = {}

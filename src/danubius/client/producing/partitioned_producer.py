@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.connections import Connections
+    from danubius.client.connection.route import Route
     from danubius.client.messages import Receipt
     from danubius.client.options import (
         DeliverAfter,
@@ -65,20 +66,20 @@ class Spread(NamedTuple):
 class PartitionedProducer(Producer):
     """Sends to the partitions of one topic."""
 
-    def __init__(self, link: Link, options: ProducerOptions, partitions: int) -> None:
+    def __init__(self, connections: Connections, options: ProducerOptions, partitions: int) -> None:
         assert partitions > 0
         if options.resume:
             raise InvalidArgument(
                 f"{options.topic} is partitioned, and resume=True counts the messages of one topic: "
                 "open a producer for each partition"
             )
-        self._link = link
+        self._connections = connections
         self._options = options
         self._partitions = partitions
         self._lanes: list[ProducerLane] = []
         self._turn = random.randrange(partitions)  # noqa: S311  # no secret: only not all at the first
         self._route: Callable[[bytes], int] = partial(route, partitions=partitions)
-        self._watch = PartitionWatch(link, options.topic, self._grow)
+        self._watch = PartitionWatch(connections.home, options.topic, self._grow)
 
     @property
     def topic(self) -> str:
@@ -290,7 +291,9 @@ class PartitionedProducer(Producer):
         if partitions <= len(old):
             return
         share = max(1, self._options.buffer_bytes // partitions)
-        new = [self._lane(index, share) for index in range(len(old), partitions)]
+        names = [partition_name(self._options.topic, at) for at in range(len(old), partitions)]
+        routes = await self._connections.routes(names)
+        new = [self._lane(at, route, share) for at, route in enumerate(routes, len(old))]
         if self._options.access is Access.WAIT_FOR_EXCLUSIVE:
             for lane in new:  # in order: two who wait for all of them must not hold half each
                 await lane.open()
@@ -301,14 +304,14 @@ class PartitionedProducer(Producer):
         self._lanes = [*old, *new]
         self._route = lru_cache(KEYS_REMEMBERED)(partial(route, partitions=partitions))
 
-    def _lane(self, index: int, buffer_bytes: int) -> ProducerLane:
+    def _lane(self, index: int, route: Route, buffer_bytes: int) -> ProducerLane:
         options = msgspec.structs.replace(
             self._options,
-            topic=partition_name(self._options.topic, index),
+            topic=route.topic,
             name=f"{self._options.name}-{index}",
             buffer_bytes=buffer_bytes,
         )
-        return ProducerLane(self._link, options)
+        return ProducerLane(route, options)
 
 
 def _spread_dues(spread: Spread, due: list[int] | None) -> list[list[int] | None]:

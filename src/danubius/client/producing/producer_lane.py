@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from danubius.client.connection.attachment import Attachment
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.options import (
         DeliverAfter,
         DeliverAfterMany,
@@ -53,12 +53,12 @@ _DETACH_TIMEOUT_S: Final = 5.0
 class ProducerLane(Producer):
     """The producer of a plain topic, or of one partition."""
 
-    def __init__(self, link: Link, options: ProducerOptions) -> None:
+    def __init__(self, route: Route, options: ProducerOptions) -> None:
         self._options = self.options = options
         self._topic: str = options.topic
         self._loop = asyncio.get_running_loop()
-        self._link = link
-        self._shipper = Shipper(link, self, options)
+        self._route = route
+        self._shipper = Shipper(route, self, options)
         self._delayed: DelayedLane | None = None
         self._outbox = self._shipper.outbox
         self._batch = Accumulator(options.batch_bytes, options.batch_records)
@@ -66,7 +66,7 @@ class ProducerLane(Producer):
         self._batch_since_ns = 0
         self._sealed_count = 0
         self._buffer_bytes = options.buffer_bytes
-        self._message_bytes_max = link.message_bytes_max
+        self._message_bytes_max = route.message_bytes_max
         self._ttl_us = 0
         """Of the messages in the open batch; 0: they have none."""
         self._seal_handle: asyncio.Handle | None = None
@@ -333,9 +333,9 @@ class ProducerLane(Producer):
         """The way of messages that are delivered later; made when the first comes."""
         delayed = self._delayed
         if delayed is None:
-            delayed = self._delayed = DelayedLane(self._link, self._options)
+            delayed = self._delayed = DelayedLane(self._route, self._options)
         elif delayed.may_be_renewed:
-            delayed = self._delayed = DelayedLane(self._link, self._options, delayed.unheard)
+            delayed = self._delayed = DelayedLane(self._route, self._options, delayed.unheard)
         return delayed
 
     def check_open(self) -> None:

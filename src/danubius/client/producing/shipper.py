@@ -18,7 +18,13 @@ from danubius.client.connection.session import expect
 from danubius.client.core.outbox import Outbox, Parcel
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff, Verdict, judge_refusal
-from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded, Throttled
+from danubius.errors import (
+    BrokerUnavailable,
+    DanubiusError,
+    DeadlineExceeded,
+    Retry,
+    Throttled,
+)
 from danubius.model.topic import Dispatch
 from danubius.wire.commands import (
     Access,
@@ -31,7 +37,7 @@ from danubius.wire.commands import (
 )
 
 if TYPE_CHECKING:
-    from danubius.client.connection.link import Link
+    from danubius.client.connection.route import Route
     from danubius.client.connection.session import Session
     from danubius.client.options import ProducerOptions
     from danubius.client.producing.settlement import Settlement
@@ -55,16 +61,16 @@ class ShipperOwner(Protocol):
 class Shipper:
     """The way of one producer's batches to the broker."""
 
-    def __init__(self, link: Link, owner: ShipperOwner, options: ProducerOptions) -> None:
+    def __init__(self, route: Route, owner: ShipperOwner, options: ProducerOptions) -> None:
         self.outbox: Outbox[Settlement] = Outbox()
         self.unheard: DanubiusError | None = None
         """The first failure of messages that nobody waits for."""
         self._owner = owner
         self._options = options
         self._send_timeout_ns = int(options.send_timeout_s * 1e9)
-        self._link = link
+        self._route = route
         self._loop = asyncio.get_running_loop()
-        self.attachment = Attachment(link, self, ProducerOpened)
+        self.attachment = Attachment(route, self, ProducerOpened)
         self._backoff = Backoff(random.random)
         self._session: Session | None = None
         self._produce: Produce | None = None
@@ -94,7 +100,7 @@ class Shipper:
 
     async def open(self) -> None:
         is_patient = self._options.access is Access.WAIT_FOR_EXCLUSIVE
-        await self.attachment.open(None if is_patient else self._link.options.request_timeout_s)
+        await self.attachment.open(None if is_patient else self._route.options.request_timeout_s)
 
     async def close(self, error: DanubiusError, timeout_s: float) -> None:
         """Let go of the topic; what is still under way fails with `error`."""
@@ -216,6 +222,9 @@ class Shipper:
                 self.outbox.rewind()
                 self._stall(error)
                 self._expire_if_due()
+            case Verdict.LOOK_AGAIN:
+                self.outbox.not_taken(parcel)
+                self.attachment.look_again(error)
             case Verdict.REOPEN:
                 self._reopen()
             case Verdict.FAIL_BATCH:
@@ -365,7 +374,9 @@ class Shipper:
     def on_closed_by_broker(self, error: DanubiusError) -> None:
         self._trouble = error
         self._is_troubled = True
-        if error.is_retryable:
+        if error.retry is Retry.AFTER_LOOKUP:
+            self.attachment.look_again(error)
+        elif error.is_retryable:
             self._reopen()
         else:
             self.end(error)

@@ -19,7 +19,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from danubius.client.producing.staging import StageReceipt
 from danubius.errors import BrokerUnavailable, DanubiusError, DeadlineExceeded, InvalidArgument
 from danubius.spark.connection.fetching import client_of as fetch_client_of
 from danubius.spark.sink.options import check_columns, write_options
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from danubius.client.producing.staging import StageReceipt
     from danubius.spark.sink.options import WriteOptions
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -42,15 +42,9 @@ log = logging.getLogger(__name__)
 class Staged(WriterCommitMessage):
     """What a task tells the driver: the stage that it wrote, and for what."""
 
-    def __init__(self, job: str, stage: int, batches: int, messages: int) -> None:
+    def __init__(self, job: str, receipt: StageReceipt) -> None:
         self.job = job
-        self.stage = stage
-        self.batches = batches
-        self.messages = messages
-
-    @property
-    def receipt(self) -> StageReceipt:
-        return StageReceipt(self.stage, self.batches, self.messages)
+        self.receipt = receipt
 
 
 def batch_writer(raw: dict[str, str], schema: StructType, overwrite: bool) -> DanubeBatchWriter:
@@ -151,7 +145,7 @@ def _write_task(options: WriteOptions, job: str, batch: int, rows: Iterator[Any]
     except (BrokerUnavailable, DeadlineExceeded):
         drop_client(options)
         raise
-    return Staged(job, receipt.stage, receipt.batches, receipt.messages)
+    return Staged(job, receipt)
 
 
 def _commit(options: WriteOptions, job: str, batch: int, staged: list[Staged]) -> None:

@@ -1,8 +1,9 @@
 """Transactions as their users see them: messages to several topics and acknowledgements, all or nothing.
 
 Messages wait here until a batch is full, then in the broker's memory until the commit; nobody sees them before. A
-transaction lives on one connection: when that is lost, it is aborted, and only its commit may be asked for again on the
-next one. Acknowledged messages of a transaction that is not committed are delivered again.
+transaction lives on one connection, that of its first topic: when that is lost, or a topic moves, it is aborted, and
+only its commit may be asked for again on the next one. Acknowledged messages of a transaction that is not committed
+are delivered again.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from danubius.client.options import ttl_us_of
 from danubius.client.producing.chunk_sending import slice_message
 from danubius.client.producing.partitioned_producer import Part, PartitionedProducer
 from danubius.client.producing.producer_lane import ProducerLane
+from danubius.client.transactions.membership import Membership, lost
 from danubius.errors import (
     BrokerUnavailable,
     DanubiusError,
     DeadlineExceeded,
     InvalidArgument,
+    TopicMoved,
     TransactionAborted,
     TransactionNotFound,
     UnsupportedVersion,
@@ -38,27 +41,25 @@ from danubius.record.encode import encode
 from danubius.wire.commands import (
     AbortTransaction,
     AnyCommand,
-    BeginTransaction,
     CommitTransaction,
     Done,
     Nack,
     Stage,
     StageAck,
-    TransactionBegun,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from danubius.client.connection.link import Link
-    from danubius.client.connection.session import Session
+    from danubius.client.connection.attachment import Attachment
+    from danubius.client.connection.connections import Connections
     from danubius.client.consuming.consumer import Consumer
     from danubius.client.core.chunks import Slicer
     from danubius.client.messages import Message, ReceivedBatch
     from danubius.client.options import TimeToLive
     from danubius.client.producing.producer import Producer
-    from danubius.wire.commands import ProducerOpened
+    from danubius.wire.commands import ProducerOpened, Subscribed
 
 TRANSACTIONS_VERSION: Final = 2
 """Of the protocol: older brokers know none."""
@@ -67,17 +68,14 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 _ABORT_TIMEOUT_S: Final = 5.0
 
 
-async def begin(link: Link, timeout_ms: int) -> Transaction:
+async def begin(connections: Connections, timeout_ms: int) -> Transaction:
     """Begin a transaction on the connection there is, or the next one."""
+    link = connections.home
     if link.protocol_version < TRANSACTIONS_VERSION:
         raise UnsupportedVersion(
             f"the broker at {link.address.url} is too old for transactions: upgrade it"
         )
-    begun, _ = await link.request(BeginTransaction(timeout_ms), TransactionBegun)
-    session = link.session_or_none
-    if session is None:
-        raise _lost(begun.transaction)
-    return Transaction(link, session, begun.transaction)
+    return Transaction(await Membership.begin(connections, timeout_ms))
 
 
 class Transaction:
@@ -90,10 +88,8 @@ class Transaction:
             await transaction.ack(consumer, batch)
     """
 
-    def __init__(self, link: Link, session: Session, number: int) -> None:
-        self._link = link
-        self._session = session
-        self._id = number
+    def __init__(self, place: Membership) -> None:
+        self._place = place
         self._drafts: dict[ProducerLane, Accumulator] = {}
         self._ttl_us: dict[ProducerLane, int] = {}
         """Of the messages in each open batch; 0: they do not expire."""
@@ -108,8 +104,11 @@ class Transaction:
 
     @property
     def id(self) -> int:
-        """The number of the transaction, never given twice by one broker."""
-        return self._id
+        """The number of the transaction, never given twice by one broker.
+
+        The first topic decides which broker that is, so the number may be another after the first message.
+        """
+        return self._place.number
 
     # ------------------------------------------------------------ adding
 
@@ -143,6 +142,8 @@ class Transaction:
                 await self._ship_pieces(lane, pieces, key, ttl_us)
                 return
         payload, size = producer.check(payload, key, attributes)
+        if lane not in self._drafts:
+            await self._join(lane.attachment, f"the producer of {lane.topic}")
         batch = self._draft_of(lane)
         while not batch.has_room(size) or batch.is_full or self._is_of_other_ttl(lane, ttl_us):
             await self._seal(lane, batch)
@@ -166,7 +167,7 @@ class Transaction:
         if producer.is_traced:
             attributes = [*map(producer.carry, attributes or [None] * len(payloads))]
         draft = to_draft(payloads, keys, attributes)
-        sizes = measure(draft, self._link.message_bytes_max)
+        sizes = measure(draft, self._place.connections.home.message_bytes_max)
         async with self._turn:
             for lane, part, part_sizes in _parts(producer, draft, sizes):
                 batch = self._draft_of(lane)
@@ -184,7 +185,9 @@ class Transaction:
         """
         self._check()
         consumer.check_own(message)
-        held = _lane_behind(consumer, message).attachment.held
+        attachment = _lane_behind(consumer, message).attachment
+        await self._join(attachment, f"the consumer of {message.topic}")
+        held = attachment.held
         if held is None:
             self._fail(
                 TransactionAborted(
@@ -193,7 +196,6 @@ class Transaction:
                 )
             )
             raise self._ending()
-        self._check_session(held.session, f"the consumer of {message.topic}")
         acks = self._acks.setdefault(held.reply.handle, RangeGatherer())
         for first, end in message.ranges:
             acks.add_range(first, end)
@@ -223,8 +225,8 @@ class Transaction:
                 await self._wait_answers(0)
             self._is_over = is_asked = True
             try:
-                await self._link.request(CommitTransaction(self._id), Done)
-            except TransactionNotFound as error:
+                await self._place.link.request(CommitTransaction(self._place.number), Done)
+            except (TransactionNotFound, TopicMoved) as error:
                 raise TransactionAborted(error.message) from None
         except BaseException as error:
             if isinstance(error, DanubiusError):
@@ -250,7 +252,7 @@ class Transaction:
         for handle, gatherer in self._acks.items():
             # The broker does not know that they were acknowledged inside, so it cannot give them back.
             for ranges in _frames(gatherer):
-                self._session.tell(Nack(handle, ranges, 0))
+                self._place.session.tell(Nack(handle, ranges, 0))
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_reply(reply: AnyCommand | DanubiusError, payload: memoryview) -> None:
@@ -258,7 +260,7 @@ class Transaction:
             if not answered.done():
                 answered.set_result(None)
 
-        self._session.call(AbortTransaction(self._id), on_reply)
+        self._place.session.call(AbortTransaction(self._place.number), on_reply)
         return answered
 
     async def __aenter__(self) -> Transaction:
@@ -279,23 +281,28 @@ class Transaction:
 
     @property
     def _is_connected(self) -> bool:
-        return self._link.session_or_none is self._session
+        return self._place.is_connected
 
     def _check(self) -> None:
         """Raise why nothing can be added any more, if so."""
         if self._error is not None:
             raise self._ending()
         if self._is_over:
-            raise InvalidArgument(f"transaction {self._id} is over: begin another")
+            raise InvalidArgument(f"transaction {self._place.number} is over: begin another")
         if not self._is_connected:
-            self._link.check_open()
-            self._fail(_lost(self._id))
+            self._place.link.check_open()
+            self._fail(lost(self._place.number))
             raise self._ending()
 
-    def _check_session(self, session: Session, what: str) -> None:
-        # Whatever is attached over a lost connection is told at once: this is no old one.
-        if session is not self._session:
-            raise InvalidArgument(f"{what} belongs to another client than transaction {self._id}")
+    async def _join(
+        self, member: Attachment[ProducerOpened] | Attachment[Subscribed], what: str
+    ) -> None:
+        """Let a producer or consumer take part, and end if its topic moved away."""
+        try:
+            await self._place.join(member, what)
+        except TransactionAborted as error:
+            self._fail(error)
+            raise
 
     def _ending(self) -> DanubiusError:
         assert self._error is not None
@@ -358,12 +365,12 @@ class Transaction:
         self._unanswered_bytes += len(data)
         self._unanswered += 1
         on_reply = partial(self._on_staged, len(data))
-        self._session.call(Stage(self._id, opened.handle), on_reply, (data,))
+        self._place.session.call(Stage(self._place.number, opened.handle), on_reply, (data,))
         await self._wait_answers(WINDOW_BYTES)
 
     async def _wait_attached(self, lane: ProducerLane) -> ProducerOpened:
         """What the lane is on this connection; it may be on its way back to its topic."""
-        timeout_s = self._link.options.request_timeout_s
+        timeout_s = self._place.link.options.request_timeout_s
         attachment = lane.attachment
         try:
             async with asyncio.timeout(timeout_s):
@@ -372,8 +379,10 @@ class Transaction:
                     lane.check_open()
                     held = attachment.held
                     if held is not None:
-                        self._check_session(held.session, f"the producer of {lane.topic}")
-                        return held.reply
+                        await self._join(attachment, f"the producer of {lane.topic}")
+                        if attachment.held is held:
+                            return held.reply
+                        continue
                     await attachment.changes.wait()
         except TimeoutError:
             raise DeadlineExceeded(
@@ -385,7 +394,7 @@ class Transaction:
             for ranges in _frames(gatherer):
                 self._unanswered += 1
                 on_reply = partial(self._on_ack_staged, handle, ranges)
-                self._session.call(StageAck(self._id, handle, ranges), on_reply)
+                self._place.session.call(StageAck(self._place.number, handle, ranges), on_reply)
 
     async def _wait_answers(self, bytes_max: int) -> None:
         """Until at most so many bytes have no answer; with 0, until nothing has none."""
@@ -416,13 +425,13 @@ class Transaction:
         if type(reply) is not Done:
             self._on_refused(reply, "STAGE_ACK")
             if self._is_connected:
-                self._session.tell(Nack(handle, ranges, 0))
+                self._place.session.tell(Nack(handle, ranges, 0))
         self._answers.open()
 
     def _on_refused(self, reply: AnyCommand | DanubiusError, name: str) -> None:
         if isinstance(reply, BrokerUnavailable):
-            self._fail(_lost(self._id))
-        elif isinstance(reply, TransactionNotFound):
+            self._fail(lost(self._place.number))
+        elif isinstance(reply, TransactionNotFound | TopicMoved):
             self._fail(TransactionAborted(reply.message))
         else:
             self._fail(reply if isinstance(reply, DanubiusError) else expect(reply, name))
@@ -431,12 +440,6 @@ class Transaction:
 def _frames(gatherer: RangeGatherer) -> list[list[tuple[int, int]]]:
     ranges = gatherer.take()
     return [ranges[start : start + RANGES_MAX] for start in range(0, len(ranges), RANGES_MAX)]
-
-
-def _lost(number: int) -> TransactionAborted:
-    return TransactionAborted(
-        f"transaction {number} was aborted: the connection to the broker was lost; begin another"
-    )
 
 
 def _lane_for(producer: Producer, key: bytes | None) -> ProducerLane:

@@ -18,7 +18,8 @@ import danubius
 from danubius.errors import BrokerUnavailable, DeadlineExceeded
 from danubius.record.scan import iter_batches
 from danubius.spark.connection import fetching
-from danubius.spark.connection.fetching import Patience, Wanted, client_of
+from danubius.spark.connection.blocking_link import Patience
+from danubius.spark.connection.fetching import Wanted, client_of
 from danubius.spark.data_source import DanubeDataSource
 from danubius.spark.sink import staging
 from danubius.spark.sink.options import write_options

@@ -142,7 +142,8 @@ async def test_after_a_loss_the_next_host_takes_over() -> None:
 async def test_a_name_that_says_nothing_else_means_the_connection_at_hand(
     broker: ScriptedBroker, name: str, located: str
 ) -> None:
-    broker.version, broker.name, broker.places = 2, name, {TOPIC: located}
+    broker.version, broker.name = 2, name
+    broker.places[TOPIC] = located
     Store(broker)
     async with danubius.connect(broker.url) as client, client.producer(TOPIC) as producer:
         await producer.send(b"here")

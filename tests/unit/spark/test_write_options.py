@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from danubius.errors import DanubiusError
 from danubius.record.header import Codec
-from danubius.spark.connection.fetching import Patience
+from danubius.spark.connection.blocking_link import Patience
 from danubius.spark.sink.options import WRITE_OPTIONS, WriteOptions, check_columns, write_options
 
 PAGE = Path(__file__).parents[3] / "docs/spark-writing.md"

@@ -1,27 +1,24 @@
-"""A small blocking client for Spark's processes: requests, pipelined, and the records of an offset range.
+"""A small blocking client for Spark's processes: requests, and the records of an offset range, from whoever has them.
 
-Spark's planners and workers are processes without an event loop that do one thing at a time, so this speaks the native
-protocol (`wire.Connection`) over a blocking socket. There is one client for each process and address, kept in a module
-global because worker processes live long and dialling costs more than a small task.
+There is one client for each process and URL, kept in a module global because worker processes live long and dialling
+costs more than a small task. Topics are found as any client finds them: a broker that does not serve one says so, a
+lookup names who does, and what was asked is asked there.
 
-Invariants: every wait has a deadline; whatever is asked here may be asked twice, so a lost connection is dialled again
-(with back-off, within `reconnect_s`) and what was not answered is asked again; a fork never shares a socket, because
-clients are found by process id.
+Invariants: every wait has a deadline, and a move is a wait: a topic that moves in the middle of a read costs it
+nothing; a fork never shares a socket, because clients are found by process id.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import socket
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from danubius.client.core.address import BrokerAddress, parse_url
+from danubius.client.core.address import BrokerAddress, dialable, parse_urls
 from danubius.client.core.retry import Backoff
-from danubius.client.version import CLIENT_NAME
 from danubius.errors import (
     BrokerUnavailable,
     DanubiusError,
@@ -29,60 +26,37 @@ from danubius.errors import (
     OffsetOutOfRange,
     ProtocolViolation,
     TopicDeleted,
+    TopicMoved,
     TopicNotFound,
-    UnsupportedVersion,
 )
-from danubius.model.limits import KIB, MIB
+from danubius.model.admin_codec import decode_request
+from danubius.model.limits import KIB
 from danubius.model.subscription import EARLIEST, AtOffset
+from danubius.spark.connection.blocking_link import Answer, BlockingLink, Patience
 from danubius.spark.connection.file_parts import FileParts
 from danubius.wire.commands import (
+    Administer,
     AnyCommand,
-    Error,
     Fetch,
     Fetched,
-    Goodbye,
-    Hello,
+    Located,
+    Lookup,
     OffsetResolved,
-    Ping,
-    Pong,
     ResolveOffset,
-    Welcome,
 )
-from danubius.wire.connection import Connection
-from danubius.wire.states import Role
-from danubius.wire.version import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from danubius.wire.frame import Frame
-
 ReplyT = TypeVar("ReplyT", bound=AnyCommand)
-Answer = tuple[AnyCommand, memoryview] | DanubiusError
 
-_CORRELATION_MAX: Final = 0xFFFF_FFFF
-_RECEIVE_BUFFER_BYTES: Final = 4 * MIB
-"""Holds an answer while Python and Spark work on the one before; the kernel may give less."""
+LINKS_MAX: Final = 64
+"""To brokers besides the first; the one that was used first goes first."""
+PLACES_MAX: Final = 10_000
+"""Topics that are known to be elsewhere; the one that was learned first is forgotten first."""
 _SIZE_SLACK: Final = 1.1
 """Records at the end of a range may be larger than the average."""
-_PIPELINE_MAX: Final = 256
-"""Requests under way at once: far below what a broker lets wait."""
-_TROUBLES_MAX: Final = 10
-"""Refusals in a row of one request that may succeed later; with the back-off some ten seconds."""
-_HOPELESS: Final = (UnsupportedVersion, ProtocolViolation)
-"""Dialling again would end the same way."""
 _GONE: Final = (OffsetOutOfRange, TopicNotFound, TopicDeleted)
-
-
-class Patience(msgspec.Struct, frozen=True):
-    """How long to wait for what."""
-
-    connect_s: float = 5.0
-    """For a broker that nobody has reached yet: after this long there is none at that address."""
-    request_s: float = 30.0
-    """For one answer on a connection."""
-    reconnect_s: float = 60.0
-    """For a broker that was there before: a restart must fit into it."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -110,22 +84,42 @@ class Payload(NamedTuple):
     """Whether checksums say that these are the bytes that were stored."""
 
 
-class FetchClient:
-    """One broker, one blocking connection, dialled again when it is lost."""
+class _Ahead(NamedTuple):
+    """What was asked before it is needed."""
 
-    def __init__(self, address: BrokerAddress, patience: Patience) -> None:
-        self.address = address
-        self.patience = patience
-        self.is_known = False
-        """Whether a broker is known to live at the address: then its absence is taken for a restart."""
-        self._socket: socket.socket | None = None
-        self._connection = Connection(Role.CLIENT)
-        self._correlation = 0
-        self._waited_for: set[int] = set()
-        self._answers: dict[int, Answer] = {}
+    link: BlockingLink
+    ticket: int
+
+
+class FetchClient:
+    """The brokers behind one URL."""
+
+    def __init__(self, addresses: Sequence[BrokerAddress], patience: Patience) -> None:
+        self._home = BlockingLink(addresses, patience)
+        self._links: dict[BrokerAddress, BlockingLink] = {}
+        self._places: dict[str, BlockingLink] = {}
+        """Topics that are elsewhere than at home."""
         self._files = FileParts()
         self.may_point = True
         """Whether to read the broker's files, where it is on this machine."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a broker is known to live there: then its absence is taken for a restart."""
+        return self._home.is_known
+
+    @is_known.setter
+    def is_known(self, is_known: bool) -> None:
+        self._home.is_known = is_known
+
+    @property
+    def patience(self) -> Patience:
+        return self._home.patience
+
+    @patience.setter
+    def patience(self, patience: Patience) -> None:
+        for link in (self._home, *self._links.values()):
+            link.patience = patience
 
     # ------------------------------------------------------------ requests
 
@@ -135,11 +129,43 @@ class FetchClient:
         return self.check(command, answer, reply_type)
 
     def request_all(self, commands: Sequence[AnyCommand]) -> list[Answer]:
-        """Ask many things in as few round trips as possible. Errors of single requests are returned, not raised."""
-        answers: list[Answer] = []
-        for at in range(0, len(commands), _PIPELINE_MAX):
-            answers += self._persist(commands[at : at + _PIPELINE_MAX])
-        return answers
+        """Ask many things in as few round trips as possible. Errors of single requests are returned, not raised.
+
+        What is about a topic is asked of the broker that serves it, looked for as long as patience goes.
+        """
+        answers: list[Answer] = [_UNASKED] * len(commands)
+        open_ = list(range(len(commands)))
+        waits = Backoff(random.random)
+        deadline: float | None = None
+        while True:
+            self._ask(commands, open_, answers)
+            open_ = [at for at in open_ if isinstance(answers[at], TopicMoved)]
+            now = time.monotonic()
+            if not open_ or (deadline is not None and now >= deadline):
+                return answers
+            deadline = now + self.patience.reconnect_s if deadline is None else deadline
+            time.sleep(waits.next_delay_s())
+            for topic in sorted({_topic_of(commands[at]) for at in open_}):
+                # Who refused knows best where a topic went, but may not know: then the one at home is asked.
+                self._look_again(topic, ask_home=not waits.attempts % 2)
+
+    def _ask(
+        self, commands: Sequence[AnyCommand], open_: Sequence[int], answers: list[Answer]
+    ) -> None:
+        """One round: each command to where its topic was seen last."""
+        parts: dict[BlockingLink, list[int]] = {}
+        for at in open_:
+            parts.setdefault(self._link_for(commands[at]), []).append(at)
+        for link, part in parts.items():
+            try:
+                given = link.ask([commands[at] for at in part])
+            except (BrokerUnavailable, DeadlineExceeded) as error:
+                if link is self._home:
+                    raise
+                # It may be gone for good, and its topics be somewhere else by now.
+                given = [TopicMoved(error.message)] * len(part)
+            for at, answer in zip(part, given, strict=True):
+                answers[at] = answer
 
     @staticmethod
     def check(command: AnyCommand, answer: Answer, reply_type: type[ReplyT]) -> ReplyT:
@@ -167,33 +193,44 @@ class FetchClient:
 
         at = wanted.begin
         is_pointing = True
-        ticket: int | None = None
+        ahead: _Ahead | None = None
         try:
             while at < end:
-                command = ask()
-                answer = self._collect(command, ticket)
-                ticket = None
+                answer = self._collect(ask(), ahead)
+                ahead = None
                 if lossy and isinstance(answer, _GONE):
                     at = self._first_left(topic, at, end)
                     continue
-                reply = self.check(command, answer, Fetched)
+                reply = self.check(ask(), answer, Fetched)
                 if not lossy:
                     _check_whole(wanted, at, reply)
                 elif reply.next <= at or _is_another(wanted.incarnation, reply):
                     return
                 came_from, at = at, reply.next
                 if at < end:
-                    ticket = self._ask_ahead(ask())
+                    ahead = self._ask_ahead(topic, ask())
                 payload = self._payload_of(answer)
                 is_pointing = payload is not None
                 if payload is not None:
                     yield payload
                     continue
                 # The file is elsewhere, or gone, or damaged, which the broker says better: let it send the bytes.
-                self._forget(ticket)
-                at, ticket = came_from, None
+                _forget(ahead)
+                at, ahead = came_from, None
         finally:
-            self._forget(ticket)
+            _forget(ahead)
+
+    def _ask_ahead(self, topic: str, command: Fetch) -> _Ahead | None:
+        link = self._link_of(topic)
+        ticket = link.ask_ahead(command)
+        return None if ticket is None else _Ahead(link, ticket)
+
+    def _collect(self, command: Fetch, ahead: _Ahead | None) -> Answer:
+        """The answer to what was asked ahead, or to asking now."""
+        answer = None if ahead is None else ahead.link.collect(ahead.ticket)
+        if answer is None or isinstance(answer, TopicMoved):
+            (answer,) = self.request_all([command])
+        return answer
 
     def _payload_of(self, answer: Answer) -> Payload | None:
         """The batches of an answer; None if they lie in a file and cannot be read there."""
@@ -217,163 +254,78 @@ class FetchClient:
     def close(self) -> None:
         """Hang up."""
         self._files.close()
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
-        self._waited_for.clear()
-        self._answers.clear()
+        for link in (self._home, *self._links.values()):
+            link.close()
+        self._links.clear()
+        self._places.clear()
 
-    # ------------------------------------------------------------ persistence
+    # ------------------------------------------------------------ finding brokers
 
-    def _persist(self, commands: Sequence[AnyCommand]) -> list[Answer]:
-        """Ask until each has an answer that asking again would not change."""
-        answers: list[Answer | None] = [None] * len(commands)
-        waits = Backoff(random.random)
-        lost_at: float | None = None
-        while True:
-            open_ = [number for number, answer in enumerate(answers) if _is_open(answer)]
-            if not open_:
-                break
-            try:
-                self._connect()
-                tickets = [self._send(commands[number]) for number in open_]
-                for number, ticket in zip(open_, tickets, strict=True):
-                    answers[number] = self._wait(ticket)
-                    lost_at = None
-            except (BrokerUnavailable, DeadlineExceeded) as error:
-                self.close()
-                lost_at = self._bear(error, lost_at)
-                time.sleep(waits.next_delay_s())
-                continue
-            if any(_is_open(answers[number]) for number in open_):
-                if waits.attempts >= _TROUBLES_MAX:
-                    break
-                time.sleep(waits.next_delay_s())
-        return [answer for answer in answers if answer is not None]
+    def _link_of(self, topic: str) -> BlockingLink:
+        return self._places.get(topic, self._home)
 
-    def _bear(self, error: DanubiusError, lost_at: float | None) -> float:
-        """Since when there is no broker; raises when that is too long."""
-        now = time.monotonic()
-        lost_at = now if lost_at is None else lost_at
-        limit_s = self.patience.reconnect_s if self.is_known else self.patience.connect_s
-        if now - lost_at >= limit_s:
-            raise BrokerUnavailable(
-                f"no broker answers at {self.address.url} ({error.message}): start one with"
-                " 'danubius standalone', or correct the option url"
-            ) from None
-        return lost_at
+    def _link_for(self, command: AnyCommand) -> BlockingLink:
+        if not self._places or isinstance(command, Lookup):
+            return self._home  # any broker answers a lookup
+        return self._link_of(_topic_of(command))
 
-    def _collect(self, command: AnyCommand, ticket: int | None) -> Answer:
-        """The answer to what was asked ahead, or to asking now."""
-        if ticket in self._waited_for:  # else its connection is gone
-            assert ticket is not None
-            try:
-                answer = self._wait(ticket)
-            except (BrokerUnavailable, DeadlineExceeded):
-                self.close()
-            else:
-                if not _is_open(answer):
-                    return answer
-        return self._persist([command])[0]
-
-    def _ask_ahead(self, command: AnyCommand) -> int | None:
+    def _look_again(self, topic: str, *, ask_home: bool) -> None:
+        """Ask who serves a topic: the broker that does not, or the one at home."""
+        link = self._link_of(topic)
+        asked = self._home if ask_home or not link.is_connected else link
         try:
-            return self._send(command)
-        except BrokerUnavailable:
-            self.close()
-            return None
-
-    # ------------------------------------------------------------ one connection
-
-    def _connect(self) -> None:
-        if self._socket is not None:
+            (answer,) = asked.ask([Lookup(topic)])
+        except (BrokerUnavailable, DeadlineExceeded):
+            if asked is self._home:
+                raise
             return
-        address, limit_s = self.address, self.patience.connect_s
-        try:
-            self._socket = socket.create_connection((address.host, address.port), limit_s)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise BrokerUnavailable(f"cannot connect to {address.url}: {reason}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        self._connection = Connection(Role.CLIENT)
-        self._write(Hello(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX, f"{CLIENT_NAME} spark"), 0)
-        deadline = time.monotonic() + limit_s
-        try:
-            welcome = self._next_frame(deadline).command
-            if isinstance(welcome, Error):
-                raise welcome.as_exception()
-            if not isinstance(welcome, Welcome):
-                raise ProtocolViolation(f"the broker greets with {welcome.opcode.name}")
-            check_version(welcome)
-        except DanubiusError:
-            self.close()
-            raise
-        self.is_known = True
+        if isinstance(answer, DanubiusError):
+            self._places.pop(topic, None)  # whoever is asked there says why
+            return
+        found = self._found(self.check(Lookup(topic), answer, Located).url, asked)
+        self._places.pop(topic, None)
+        if found is not self._home:
+            if len(self._places) >= PLACES_MAX:
+                del self._places[next(iter(self._places))]
+            self._places[topic] = found
 
-    def _send(self, command: AnyCommand) -> int:
-        self._correlation = ticket = self._correlation % _CORRELATION_MAX + 1
-        self._write(command, ticket)
-        self._waited_for.add(ticket)
-        return ticket
+    def _found(self, url: str, asked: BlockingLink) -> BlockingLink:
+        """The link to the broker of this name, which `asked` gave; see `client.connection.connections`."""
+        own = asked.broker_url
+        address = dialable(url) if own and url != own else None
+        if address is None:
+            return asked
+        self._home.learn(address)
+        for link in (self._home, *self._links.values()):
+            if link.is_connected and link.broker_url == url:
+                return link
+        found = self._links.get(address)
+        if found is None:
+            if len(self._links) >= LINKS_MAX:
+                self._drop(next(iter(self._links)))
+            found = BlockingLink((address,), self.patience, is_patient=False)
+            self._links[address] = found
+        return found
 
-    def _write(self, command: AnyCommand, correlation: int) -> None:
-        if self._socket is None:
-            raise BrokerUnavailable("the connection is closed")
-        self._socket.settimeout(self.patience.request_s)
-        try:
-            self._socket.sendall(b"".join(self._connection.send(command, correlation)))
-        except OSError as error:
-            raise BrokerUnavailable(
-                f"the connection to {self.address.url} was lost: {error}"
-            ) from None
+    def _drop(self, address: BrokerAddress) -> None:
+        link = self._links.pop(address)
+        link.close()
+        self._places = {topic: place for topic, place in self._places.items() if place is not link}
 
-    def _wait(self, ticket: int) -> Answer:
-        deadline = time.monotonic() + self.patience.request_s
-        while ticket not in self._answers:
-            self._take(self._next_frame(deadline))
-        self._waited_for.discard(ticket)
-        return self._answers.pop(ticket)
 
-    def _forget(self, ticket: int | None) -> None:
-        if ticket is not None:
-            self._waited_for.discard(ticket)
-            self._answers.pop(ticket, None)
+_UNASKED: Final = TopicMoved("nobody was asked yet")
 
-    def _take(self, frame: Frame) -> None:
-        command, correlation, payload = frame
-        match command:
-            case Ping():
-                self._write(Pong(), correlation)
-            case Goodbye():
-                raise BrokerUnavailable(f"the broker ended the connection: {command.reason}")
-            case Error() if correlation in self._waited_for:
-                self._answers[correlation] = command.as_exception()
-            case Error(about=0) if not correlation:
-                raise command.as_exception()
-            case _ if correlation in self._waited_for:
-                self._answers[correlation] = command, payload
-            case _:
-                pass  # an answer that nobody waits for any more
 
-    def _next_frame(self, deadline: float) -> Frame:
-        while (frame := self._connection.next_event()) is None:
-            left_s = deadline - time.monotonic()
-            if self._socket is None or left_s <= 0:
-                raise DeadlineExceeded(f"the broker at {self.address.url} did not answer in time")
-            self._socket.settimeout(left_s)
-            try:
-                count = self._socket.recv_into(self._connection.get_buffer(-1))
-            except TimeoutError:
-                continue
-            except OSError as error:
-                raise BrokerUnavailable(
-                    f"the connection to {self.address.url} was lost: {error}"
-                ) from None
-            if not count:
-                raise BrokerUnavailable(f"the broker at {self.address.url} hung up")
-            self._connection.buffer_updated(count)
-        return frame
+def _topic_of(command: AnyCommand) -> str:
+    """What a command is about; empty: no topic."""
+    asked = decode_request(command.request) if isinstance(command, Administer) else command
+    topic: str | None = getattr(asked, "topic", None)
+    return topic or ""
+
+
+def _forget(ahead: _Ahead | None) -> None:
+    if ahead is not None:
+        ahead.link.forget(ahead.ticket)
 
 
 def _is_another(incarnation: int, reply: Fetched) -> bool:
@@ -399,19 +351,12 @@ def _check_whole(wanted: Wanted, at: int, reply: Fetched) -> None:
         )
 
 
-def _is_open(answer: Answer | None) -> bool:
-    """Whether asking again is due: not answered, or refused in a way that may pass."""
-    if isinstance(answer, DanubiusError):
-        return answer.is_retryable and not isinstance(answer, _HOPELESS)
-    return answer is None
-
-
-_clients: dict[tuple[int, BrokerAddress], FetchClient] = {}
+_clients: dict[tuple[int, tuple[BrokerAddress, ...]], FetchClient] = {}
 
 
 def client_of(url: str, patience: Patience, *, is_known: bool = False) -> FetchClient:
-    """This process's client for a broker. `is_known`: somebody has just spoken to it."""
-    key = (os.getpid(), parse_url(url))
+    """This process's client for a URL. `is_known`: somebody has just spoken to a broker there."""
+    key = (os.getpid(), parse_urls(url))
     client = _clients.get(key)
     if client is None:
         for stale in [other for other in _clients if other[0] != key[0]]:

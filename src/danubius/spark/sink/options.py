@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from danubius.client.core.address import parse_url
+from danubius.client.core.address import parse_urls
 from danubius.client.options import parse_codec
 from danubius.errors import InvalidArgument
 from danubius.model.limits import KIB, MIB
 from danubius.record.header import Codec
-from danubius.spark.connection.fetching import Patience
+from danubius.spark.connection.blocking_link import Patience
 from danubius.spark.source.options import (
     DEFAULT_URL,
     URL_VARIABLE,
@@ -79,7 +79,7 @@ def _batch_size(name: str, value: str) -> int:
 
 
 def _url(_name: str, value: str) -> str:
-    parse_url(value)
+    parse_urls(value)
     return value
 
 

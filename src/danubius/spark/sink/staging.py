@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from danubius.client.core.address import parse_url
+from danubius.client.core.address import parse_urls
 from danubius.client.core.retry import Backoff
 from danubius.errors import BrokerUnavailable, InvalidArgument
 from danubius.record.encode import from_arrow
@@ -39,7 +39,7 @@ _clients: dict[tuple[int, object], Client] = {}
 
 def client_of(options: WriteOptions) -> Client:
     """This process's client for a broker: worker processes live long, and a fork shares nothing."""
-    key = (os.getpid(), (parse_url(options.url), options.patience))
+    key = (os.getpid(), (parse_urls(options.url), options.patience))
     client = _clients.get(key)
     if client is None:
         for stale in [other for other in _clients if other[0] != key[0]]:
@@ -71,7 +71,7 @@ def _dial(options: WriteOptions) -> Client:
 
 def drop_client(options: WriteOptions) -> None:
     """After a failure of the connection: the next task dials anew."""
-    client = _clients.pop((os.getpid(), (parse_url(options.url), options.patience)), None)
+    client = _clients.pop((os.getpid(), (parse_urls(options.url), options.patience)), None)
     if client is not None:
         client.close()
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from danubius.client.core.address import DEFAULT_PORT, parse_url
+from danubius.client.core.address import DEFAULT_PORT, parse_urls
 from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import parse_name, parse_topic_name
 from danubius.model.limits import FETCH_BYTES_MAX, KIB, MIB
-from danubius.spark.connection.fetching import Patience
+from danubius.spark.connection.blocking_link import Patience
 from danubius.spark.source.offsets import EARLIEST, LATEST, Slot, parse
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _text(_name: str, value: str) -> str:
 
 
 def _url(_name: str, value: str) -> str:
-    parse_url(value)
+    parse_urls(value)
     return value
 
 

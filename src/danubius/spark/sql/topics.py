@@ -23,7 +23,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from danubius.errors import DanubiusError, InvalidArgument
-from danubius.spark.connection.fetching import Patience, client_of
+from danubius.spark.connection.blocking_link import Patience
+from danubius.spark.connection.fetching import client_of
 from danubius.spark.payloads import inference
 from danubius.spark.payloads.ddl import parse_ddl
 from danubius.spark.payloads.typed import PAYLOAD

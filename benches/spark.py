@@ -31,11 +31,11 @@ import danubius
 from danubius.record.arrow import constant_of
 from danubius.record.scan import iter_batches
 from danubius.spark import session
-from danubius.spark.batch_reader import plan_batch
-from danubius.spark.columns import schema_of
-from danubius.spark.fetching import Wanted, client_of
-from danubius.spark.options import read_options
-from danubius.spark.tasks import RangePartition
+from danubius.spark.connection.fetching import Wanted, client_of
+from danubius.spark.source.batch_reader import plan_batch
+from danubius.spark.source.columns import schema_of
+from danubius.spark.source.options import read_options
+from danubius.spark.source.tasks import RangePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from danubius.record.batch import RecordBatch
-    from danubius.spark.planning import Range
+    from danubius.spark.source.planning import Range
 
 _READY: Final = re.compile(r"danubius ready: (danube://\S+)")
 _CHUNK: Final = 50_000

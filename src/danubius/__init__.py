@@ -53,6 +53,7 @@ from danubius.errors import (
     TooManyConnections,
     TopicDeleted,
     TopicExists,
+    TopicMoved,
     TopicNotFound,
     TransactionAborted,
     TransactionConflict,
@@ -66,12 +67,12 @@ if TYPE_CHECKING:
     from danubius import blocking
     from danubius.client import tracing as tracing
     from danubius.client.client import Client, connect
-    from danubius.client.consumer import Consumer
+    from danubius.client.consuming.consumer import Consumer
+    from danubius.client.consuming.reader import Reader
+    from danubius.client.consuming.timeouts import ReceiveTimeout
     from danubius.client.messages import Message, Receipt, Receipts, ReceivedBatch
-    from danubius.client.producer import Producer
-    from danubius.client.reader import Reader
-    from danubius.client.timeouts import ReceiveTimeout
-    from danubius.client.transaction import Transaction
+    from danubius.client.producing.producer import Producer
+    from danubius.client.transactions.transaction import Transaction
     from danubius.client.version import VERSION as __version__  # noqa: N811  # its public name
     from danubius.model.policy import Backoff, Exhausted, FailurePolicy
     from danubius.wire.commands import SubscriptionSummary, TopicDescribed, TopicSummary
@@ -128,6 +129,7 @@ __all__ = [
     "TopicDeleted",
     "TopicDescribed",
     "TopicExists",
+    "TopicMoved",
     "TopicNotFound",
     "TopicSummary",
     "Transaction",
@@ -147,18 +149,18 @@ _HOMES: Final = {
     "Exhausted": "danubius.model.policy",
     "FailurePolicy": "danubius.model.policy",
     "Client": "danubius.client.client",
-    "Consumer": "danubius.client.consumer",
+    "Consumer": "danubius.client.consuming.consumer",
     "Message": "danubius.client.messages",
-    "Producer": "danubius.client.producer",
-    "Reader": "danubius.client.reader",
+    "Producer": "danubius.client.producing.producer",
+    "Reader": "danubius.client.consuming.reader",
     "Receipt": "danubius.client.messages",
     "Receipts": "danubius.client.messages",
-    "ReceiveTimeout": "danubius.client.timeouts",
+    "ReceiveTimeout": "danubius.client.consuming.timeouts",
     "ReceivedBatch": "danubius.client.messages",
     "SubscriptionSummary": "danubius.wire.commands",
     "TopicDescribed": "danubius.wire.commands",
     "TopicSummary": "danubius.wire.commands",
-    "Transaction": "danubius.client.transaction",
+    "Transaction": "danubius.client.transactions.transaction",
     "connect": "danubius.client.client",
 }
 """Where the names live that are loaded on first use."""

@@ -319,6 +319,13 @@ class ShuttingDown(DanubiusError):
     retry = Retry.AFTER_WAIT
 
 
+class TopicMoved(DanubiusError):
+    """This broker does not serve the topic, or not any more. Nothing was done: look up who does, and ask there."""
+
+    code = 506
+    retry = Retry.AFTER_LOOKUP
+
+
 # ---------------------------------------------------------------- 6xx damaged data
 
 

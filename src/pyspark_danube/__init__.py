@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from danubius.spark.source import DanubeDataSource as DefaultSource
+from danubius.spark.data_source import DanubeDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -12,7 +12,7 @@ import danubius
 from damage.mistakes import MISTAKES
 from damage.templates import template
 from damage.worlds import World
-from danubius.cli.storage import storage
+from danubius.cli.commands.storage import storage
 from danubius.errors import BrokerReplaced, DataDirectoryDamaged, StorageFailed
 from danubius.model.ids import TopicName
 from danubius.tier.memory_objects import MemoryObjects

@@ -14,7 +14,7 @@ from damage.templates import LARGE, PRODUCER, SMALL, template
 from damage.trial import Findings, read
 from damage.worlds import DATA, World
 from danubius.app.repair import JournalRepair
-from danubius.cli.storage_repair import describe, repair
+from danubius.cli.commands.storage_repair import describe, repair
 from danubius.errors import DanubiusError, DataDirectoryDamaged
 from danubius.ledger.managed import ManagedLedger
 from danubius.runtime.files import LocalFiles

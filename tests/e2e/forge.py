@@ -21,7 +21,12 @@ from danubius.cli import main
 if TYPE_CHECKING:
     from types import FrameType
 
-IMPORTED: Final = ("danubius.cli.root", "danubius.cli.standalone", "danubius.app.main", "uvloop")
+IMPORTED: Final = (
+    "danubius.cli.root",
+    "danubius.cli.commands.standalone",
+    "danubius.app.main",
+    "uvloop",
+)
 
 
 class Forge:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from danubius.spark.source import DanubeDataSource
+from danubius.spark.data_source import DanubeDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
 
-    from danubius.spark.planning import Range
+    from danubius.spark.source.planning import Range
     from e2e.broker_process import BrokerProcess
 
 

@@ -11,7 +11,7 @@ import pytest
 import danubius
 from danubius import InvalidBatch
 from danubius.client.core.chunks import Slicer, plan, write_offsets
-from danubius.client.producer_lane import ProducerLane
+from danubius.client.producing.producer_lane import ProducerLane
 from e2e.traffic import nothing_comes
 from patience import HANG_S, LOOK_S, SOON_S
 

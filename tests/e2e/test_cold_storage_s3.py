@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import StorageFailed, TierMisconfigured
-from danubius.spark import cold_stores, fetching
+from danubius.spark.connection import fetching
+from danubius.spark.source import cold_stores
 from e2e.spark_reads import Read
 from e2e.test_cold_storage import SMALL, files_of, fill, numbers, offloaded, until
 from object_servers import PATIENCE_MS, ObjectPlace, s3_by_seaweedfs

@@ -11,11 +11,12 @@ import danubius
 from danubius.errors import LedgerDamaged
 from danubius.model.subscription import AtOffset
 from danubius.record.scan import iter_batches
-from danubius.spark import file_parts
-from danubius.spark.batch_reader import DanubeBatchReader
-from danubius.spark.columns import schema_of
-from danubius.spark.fetching import Patience, Wanted, client_of, close_clients
-from danubius.spark.options import read_options
+from danubius.spark.connection import file_parts
+from danubius.spark.connection.blocking_link import Patience
+from danubius.spark.connection.fetching import Wanted, client_of, close_clients
+from danubius.spark.source.batch_reader import DanubeBatchReader
+from danubius.spark.source.columns import schema_of
+from danubius.spark.source.options import read_options
 from danubius.wire.commands import Fetch, Fetched
 
 if TYPE_CHECKING:

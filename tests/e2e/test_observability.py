@@ -122,7 +122,7 @@ async def test_consumers_leave_with_a_reason(broker: BrokerProcess, topic: str) 
             assert (told["left"].who, "operator" in told["left"].detail) == ("one", True)
         other = await danubius.connect(broker.url)
         await other.consumer(topic, subscription="s", name="two")
-        other._link.session_or_none._protocol.abort()  # type: ignore[union-attr]
+        other._connections.home.session_or_none._protocol.abort()  # type: ignore[union-attr]
         assert (await events_until(client, topic, "lost"))["lost"].who == "two"
         await other.close()
 

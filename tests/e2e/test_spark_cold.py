@@ -29,8 +29,10 @@ from danubius.errors import (
     OffsetOutOfRange,
     TierMisconfigured,
 )
-from danubius.spark import cold_stores, explain, fetching
-from danubius.spark.source import DanubeDataSource
+from danubius.spark import explain
+from danubius.spark.connection import fetching
+from danubius.spark.data_source import DanubeDataSource
+from danubius.spark.source import cold_stores
 from e2e.broker_process import STARTED, BrokerProcess
 from e2e.spark_reads import Read
 from e2e.test_cold_storage import SMALL, fill, objects_of, offloaded, told

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import danubius
-from danubius.client.core.address import parse_url
+from danubius.client.core.address import parse_urls
 from danubius.errors import BrokerUnavailable, OffsetOutOfRange, TopicNotFound
-from danubius.spark.discovery import Extent, find_partitions, measure
-from danubius.spark.fetching import FetchClient, Patience, Wanted, client_of, close_clients
-from danubius.spark.following import Follower
-from danubius.spark.offsets import Slot, from_json, incarnations_of
-from danubius.spark.options import read_options
-from danubius.spark.planning import Range
-from danubius.spark.rows import ROWS_MAX, ROWS_MIN, read_rows
+from danubius.spark.connection.blocking_link import Patience
+from danubius.spark.connection.fetching import (
+    FetchClient,
+    Wanted,
+    client_of,
+    close_clients,
+)
+from danubius.spark.source.discovery import Extent, find_partitions, measure
+from danubius.spark.source.following import Follower
+from danubius.spark.source.offsets import Slot, from_json, incarnations_of
+from danubius.spark.source.options import read_options
+from danubius.spark.source.planning import Range
+from danubius.spark.source.rows import ROWS_MAX, ROWS_MIN, read_rows
 from danubius.wire.commands import Located, Lookup
 
 if TYPE_CHECKING:
@@ -176,7 +182,7 @@ def test_a_query_sees_that_its_topic_was_made_anew(broker: BrokerProcess, topic:
 
 
 def test_nobody_there_is_one_sentence() -> None:
-    client = FetchClient(parse_url("danube://127.0.0.1:9"), Patience(connect_s=0.3))
+    client = FetchClient(parse_urls("danube://127.0.0.1:9"), Patience(connect_s=0.3))
     with pytest.raises(BrokerUnavailable, match=r"no broker answers at danube://127\.0\.0\.1:9"):
         client.request(Lookup("/default/t"), Located)
 
@@ -184,6 +190,6 @@ def test_nobody_there_is_one_sentence() -> None:
 def test_somebody_who_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"danube://127.0.0.1:{silent.getsockname()[1]}"
-        client = FetchClient(parse_url(url), Patience(connect_s=0.3))
+        client = FetchClient(parse_urls(url), Patience(connect_s=0.3))
         with pytest.raises(BrokerUnavailable, match="no broker answers"):
             client.request(Lookup("/default/t"), Located)

@@ -17,10 +17,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import danubius
 from danubius.errors import BrokerUnavailable, DeadlineExceeded
 from danubius.record.scan import iter_batches
-from danubius.spark import fetching, staging
-from danubius.spark.fetching import Patience, Wanted, client_of
-from danubius.spark.source import DanubeDataSource
-from danubius.spark.write_options import write_options
+from danubius.spark.connection import fetching
+from danubius.spark.connection.blocking_link import Patience
+from danubius.spark.connection.fetching import Wanted, client_of
+from danubius.spark.data_source import DanubeDataSource
+from danubius.spark.sink import staging
+from danubius.spark.sink.options import write_options
 from e2e.lossy_proxy import LossyProxy
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import InputPartition
 
-    from danubius.spark.batch_reader import DanubeBatchReader
+    from danubius.spark.source.batch_reader import DanubeBatchReader
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 

@@ -18,7 +18,7 @@ from proving import sized
 
 if TYPE_CHECKING:
     from danubius.client.client import Client
-    from danubius.client.staging import StageReceipt
+    from danubius.client.producing.staging import StageReceipt
     from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import danubius
-from danubius.client.producer_lane import ProducerLane
+from danubius.client.producing.producer_lane import ProducerLane
 from e2e.traffic import take
 
 if TYPE_CHECKING:

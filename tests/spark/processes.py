@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import pyspark
 
-from danubius.spark.sessions import BARE_PYTHON
+from danubius.spark.cluster.sessions import BARE_PYTHON
 from e2e.broker_process import environment
 from patience import PROGRAM_HANG_S
 from spark.class_archive import java_options
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _READY: Final = re.compile(r"spark ready: (\S+)")
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
-PYTHON_WORKER: Final = "/danubius/spark/daemon.py"
+PYTHON_WORKER: Final = "/danubius/spark/cluster/daemon.py"
 SMALL: Final = {
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",

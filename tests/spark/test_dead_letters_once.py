@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from danubius import blocking
-from danubius.spark.dead_letters import DeadLetters
-from danubius.spark.payloads import BadRecords
+from danubius.spark.payloads.dead_letters import DeadLetters
+from danubius.spark.payloads.typed import BadRecords
 from e2e.broker_process import environment
 from patience import HANG_S
 
@@ -20,8 +20,8 @@ _RECORDS = 500
 _WORKER = """
 import sys
 from danubius import blocking
-from danubius.spark.dead_letters import DeadLetters
-from danubius.spark.payloads import BadRecords
+from danubius.spark.payloads.dead_letters import DeadLetters
+from danubius.spark.payloads.typed import BadRecords
 
 url, topic, dead = sys.argv[1:]
 with blocking.connect(url) as client, client.reader(topic, stop_at_end=True) as reader:

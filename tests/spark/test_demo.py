@@ -110,7 +110,7 @@ def test_a_stopped_demo_leaves_no_process_and_no_files(tmp_path: Path, how: sign
 
 WITHOUT_JAVA = """
 from danubius.cli import main
-from danubius.spark import sessions
+from danubius.spark.cluster import sessions
 sessions.ROOTS = ()
 raise SystemExit(main(["demo", "--dir", "demo"]))
 """

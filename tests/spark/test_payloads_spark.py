@@ -22,7 +22,7 @@ from danubius.spark.functions import (
     payload_text,
     to_payload_json,
 )
-from danubius.spark.sql import plain
+from danubius.spark.sql.topics import plain
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from danubius import blocking
-from danubius.spark.sql import Topics
+from danubius.spark.sql.topics import Topics
 from e2e.broker_process import environment, run_command
 from e2e.cli_calls import call, run, run_json
 from patience import HANG_S

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from danubius.client.core.address import parse_url
+from danubius.client.core.address import parse_urls
 from danubius.client.options import OFFSET_MAX
 from danubius.errors import InvalidArgument, InvalidName
 from danubius.model.ids import parse_name, parse_topic_name
@@ -30,7 +30,7 @@ def url_option(command: F) -> F:
         default=DEFAULT_URL,
         show_default=True,
         show_envvar=True,
-        help="Where the broker is.",
+        help="Where the broker is. Of a cluster one is enough; several are tried in turn: danube://a:6651,b:6651.",
     )(command)
 
 
@@ -41,9 +41,9 @@ def json_option(command: F) -> F:
 
 
 def broker_url(text: str) -> str:
-    """`danube://host:port`, checked before anything is dialled."""
+    """`danube://host:port`, or several hosts with commas, checked before anything is dialled."""
     try:
-        parse_url(text)
+        parse_urls(text)
     except InvalidArgument as error:
         raise click.BadParameter(error.message) from error
     return text

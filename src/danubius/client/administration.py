@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from danubius.client.consuming.reader_lane import ReaderLane
 from danubius.client.options import ReaderOptions, parse_start, parse_word, topic_of
-from danubius.client.reader_lane import ReaderLane
 from danubius.errors import OffsetOutOfRange, ProtocolViolation, UnsupportedVersion
 from danubius.model import admin, admin_replies
 from danubius.model.admin import LIMIT, LIMIT_MAX
@@ -25,7 +25,7 @@ from danubius.wire.commands import Administer, Administered
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from danubius.client.link import Link
+    from danubius.client.connection.connections import Connections
     from danubius.client.messages import Message
     from danubius.client.options import Start, SubscriptionTypeName
     from danubius.model.admin_replies import (
@@ -71,8 +71,8 @@ LineT = TypeVar("LineT")
 class Administration:
     """Everything an operator may ask of the broker. Made by a client: `client.admin`."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
 
     # ------------------------------------------------------------ namespaces
     async def list_namespaces(self, *, limit: int | None = None) -> list[NamespaceSummary]:
@@ -248,7 +248,7 @@ class Administration:
         """The messages of rising ranges, without those that are gone by now."""
         messages: list[Message] = []
         options = ReaderOptions(topic, AtOffset(ranges[0][0]), True, PEEK_BYTES, True)
-        lane = ReaderLane(self._link, options)
+        lane = ReaderLane(self._connections.route(topic), options)
         try:
             await lane.open()
             async for message in lane:
@@ -413,12 +413,19 @@ class Administration:
     ) -> ReplyT:
         encoded = encode_request(request)
         decode_request(encoded)
-        if self._link.protocol_version < ADMINISTRATION_VERSION:
+        if self._connections.home.protocol_version < ADMINISTRATION_VERSION:
             raise UnsupportedVersion(
-                f"the broker at {self._link.address.url} is too old to be administered: upgrade it"
+                f"the broker at {self._connections.home.address.url} is too old to be administered: upgrade it"
             )
         command = Administer(msgspec.Raw(encoded))
-        answer, _ = await self._link.request(command, Administered, repeats=repeats)
+        topic: TopicName | None = getattr(request, "topic", None)
+        if topic is None:
+            home = self._connections.home
+            answer, _ = await home.request(command, Administered, repeats=repeats)
+        else:
+            answer, _ = await self._connections.request(
+                topic, command, Administered, repeats=repeats
+            )
         reply = decode_reply(answer.reply)
         if not isinstance(reply, reply_type):
             raise ProtocolViolation(

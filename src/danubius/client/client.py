@@ -1,4 +1,4 @@
-"""The client: one connection to a broker; producers, consumers and readers on it; and the topics themselves."""
+"""The client: connections to brokers; producers, consumers and readers on them; and the topics themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from danubius.client.administration import Administration
-from danubius.client.consumer_lane import ConsumerLane
-from danubius.client.core.address import parse_url
-from danubius.client.link import Link, LinkOptions
+from danubius.client.connection.connections import Connections
+from danubius.client.connection.link import LinkOptions
+from danubius.client.connection.partitions import (
+    PARTITIONS_MAX,
+    PARTITIONS_VERSION,
+    Openable,
+)
+from danubius.client.consuming.consumer_lane import ConsumerLane
+from danubius.client.consuming.partitioned_consumer import PartitionedConsumer
+from danubius.client.consuming.partitioned_reader import PartitionedReader
+from danubius.client.consuming.reader_lane import ReaderLane
+from danubius.client.core.address import parse_urls
 from danubius.client.opening import Opening
 from danubius.client.options import (
     BATCH_BYTES,
@@ -41,19 +50,10 @@ from danubius.client.options import (
     to_milliseconds,
     topic_of,
 )
-from danubius.client.partitioned_consumer import PartitionedConsumer
-from danubius.client.partitioned_producer import PartitionedProducer
-from danubius.client.partitioned_reader import PartitionedReader
-from danubius.client.partitions import (
-    PARTITIONS_MAX,
-    PARTITIONS_VERSION,
-    Openable,
-    count_partitions,
-)
-from danubius.client.producer_lane import ProducerLane
-from danubius.client.reader_lane import ReaderLane
-from danubius.client.staging import abort_stages, commit_stages, open_stage
-from danubius.client.transaction import begin
+from danubius.client.producing.partitioned_producer import PartitionedProducer
+from danubius.client.producing.producer_lane import ProducerLane
+from danubius.client.producing.staging import abort_stages, commit_stages, open_stage
+from danubius.client.transactions.transaction import begin
 from danubius.errors import DanubiusError, InvalidArgument, TopicExists, UnsupportedVersion
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Retention
@@ -75,12 +75,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from danubius.client.consumer import Consumer
+    from danubius.client.connection.route import Route
+    from danubius.client.consuming.consumer import Consumer
+    from danubius.client.consuming.reader import Reader
     from danubius.client.core.address import BrokerAddress
-    from danubius.client.producer import Producer
-    from danubius.client.reader import Reader
-    from danubius.client.staging import Stage, StageReceipt
-    from danubius.client.transaction import Transaction
+    from danubius.client.producing.producer import Producer
+    from danubius.client.producing.staging import Stage, StageReceipt
+    from danubius.client.transactions.transaction import Transaction
     from danubius.model.ids import TopicName
     from danubius.model.policy import FailurePolicy
 
@@ -105,7 +106,8 @@ def connect(
     """Connect to a broker.
 
     Args:
-        url: `danube://host:port`; the port is 6651 if it is left out.
+        url: `danube://host:port`; the port is 6651 if it is left out. Of a cluster one broker is enough; with several,
+            `danube://a:6651,b:6651`, the first that answers is used.
         connect_timeout: seconds for one attempt to connect.
         request_timeout: seconds for one request (opening a producer, describing a topic, …) and its answer.
         reconnect_timeout: seconds that a lost connection is tried to be re-established, before all fails.
@@ -118,9 +120,9 @@ def connect(
 
     Raises:
         InvalidArgument: at once, if the URL is not one, or OpenTelemetry is not there to trace with.
-        BrokerUnavailable: when awaited or entered, if nobody answers there.
+        BrokerUnavailable: when awaited or entered, if nobody answers there, at none of the hosts.
     """
-    address = parse_url(url)
+    addresses = parse_urls(url)
     options = LinkOptions(
         check_positive("connect_timeout", connect_timeout),
         check_positive("request_timeout", request_timeout),
@@ -128,14 +130,14 @@ def connect(
         busy_poll,
     )
     kinds = _traced_kinds() if tracing else ProducerKinds(ProducerLane, PartitionedProducer)
-    return Opening(partial(_open_client, address, options, kinds))
+    return Opening(partial(_open_client, addresses, options, kinds))
 
 
 class ProducerKinds(NamedTuple):
     """What the producers of a client are made of."""
 
-    lane: Callable[[Link, ProducerOptions], ProducerLane]
-    partitioned: Callable[[Link, ProducerOptions, int], PartitionedProducer]
+    lane: Callable[[Route, ProducerOptions], ProducerLane]
+    partitioned: Callable[[Connections, ProducerOptions, int], PartitionedProducer]
 
 
 def _traced_kinds() -> ProducerKinds:
@@ -149,33 +151,33 @@ def _traced_kinds() -> ProducerKinds:
 
 
 async def _open_client(
-    address: BrokerAddress, options: LinkOptions, kinds: ProducerKinds
+    addresses: Sequence[BrokerAddress], options: LinkOptions, kinds: ProducerKinds
 ) -> Client:
-    link = Link(address, options)
-    await link.open()
-    return Client(link, kinds)
+    connections = Connections(addresses, options)
+    await connections.open()
+    return Client(connections, kinds)
 
 
 class Client:
-    """A connection to a broker, re-established when it is lost. Made by `danubius.connect(...)`.
+    """Connections to brokers, re-established when they are lost. Made by `danubius.connect(...)`.
 
     Use it from the event loop it was made on.
     """
 
-    def __init__(self, link: Link, kinds: ProducerKinds) -> None:
-        self._link = link
+    def __init__(self, connections: Connections, kinds: ProducerKinds) -> None:
+        self._connections = connections
         self._kinds = kinds
         self._things: weakref.WeakSet[Openable] = weakref.WeakSet()
 
     @property
     def url(self) -> str:
-        """Where the broker is."""
-        return self._link.address.url
+        """Where the broker is; of several, the one that answered first."""
+        return self._connections.home.address.url
 
     @property
     def admin(self) -> Administration:
         """What operators do: namespaces, policies, positions, figures."""
-        return Administration(self._link)
+        return Administration(self._connections)
 
     # ------------------------------------------------------------ producers, consumers, readers
 
@@ -235,8 +237,8 @@ class Client:
         return Opening(
             lambda: self._open(
                 options.topic,
-                lambda: self._kinds.lane(self._link, options),
-                lambda partitions: self._kinds.partitioned(self._link, options, partitions),
+                lambda route: self._kinds.lane(route, options),
+                lambda partitions: self._kinds.partitioned(self._connections, options, partitions),
             )
         )
 
@@ -296,8 +298,8 @@ class Client:
         return Opening(
             lambda: self._open(
                 options.topic,
-                lambda: ConsumerLane(self._link, options),
-                lambda partitions: PartitionedConsumer(self._link, options, partitions),
+                lambda route: ConsumerLane(route, options),
+                lambda partitions: PartitionedConsumer(self._connections, options, partitions),
             )
         )
 
@@ -326,8 +328,8 @@ class Client:
         return Opening(
             lambda: self._open(
                 options.topic,
-                lambda: ReaderLane(self._link, options),
-                lambda partitions: PartitionedReader(self._link, options, partitions),
+                lambda route: ReaderLane(route, options),
+                lambda partitions: PartitionedReader(self._connections, options, partitions),
             )
         )
 
@@ -346,11 +348,11 @@ class Client:
         timeout_ms = to_milliseconds("timeout", timeout)
         if not timeout_ms:
             raise InvalidArgument(f"timeout is {timeout!r}; a transaction needs time, such as 60")
-        return Opening(lambda: begin(self._link, timeout_ms))
+        return Opening(lambda: begin(self._connections, timeout_ms))
 
     async def stage(self, job: str, batch: int, *, task: str | None = None) -> Stage:
         """Begin to stage what one attempt of one task writes for a batch of a job. `task` None picks a name."""
-        return await open_stage(self._link, job, batch, task)
+        return await open_stage(self._connections, job, batch, task)
 
     async def commit_stages(
         self, job: str, batch: int, receipts: Sequence[StageReceipt], *, patience: float = 600.0
@@ -360,16 +362,16 @@ class Client:
         Raises:
             StageNotFound: one of them is not all there, and nothing was published: run its task again.
         """
-        await commit_stages(self._link, job, batch, receipts, patience)
+        await commit_stages(self._connections, job, batch, receipts, patience)
 
     async def abort_stages(
         self, job: str, batch: int, receipts: Sequence[StageReceipt] = ()
     ) -> None:
         """Drop these stages of a batch; without any, all of them."""
-        await abort_stages(self._link, job, batch, receipts)
+        await abort_stages(self._connections, job, batch, receipts)
 
     def _refuse_what_is_too_new(self, options: ConsumerOptions) -> None:
-        if self._link.protocol_version >= FAILURE_VERSION:
+        if self._connections.home.protocol_version >= FAILURE_VERSION:
             return
         if options.failure is not None:
             raise UnsupportedVersion(
@@ -383,17 +385,18 @@ class Client:
     async def _open(
         self,
         topic: TopicName,
-        plain: Callable[[], OpenableT],
+        plain: Callable[[Route], OpenableT],
         partitioned: Callable[[int], OpenableT],
     ) -> OpenableT:
         """Open what suits the topic: a lane, or several behind one face."""
-        partitions = await count_partitions(self._link, topic)
-        thing = partitioned(partitions) if partitions else plain()
+        route, partitions = await self._connections.locate(topic)
+        thing = partitioned(partitions) if partitions else plain(route)
         try:
             await thing.open()
         except TopicExists:
             # It was made in between, and partitioned: by somebody else, or by its namespace's rule for new topics.
-            known, partitions = partitions, await count_partitions(self._link, topic)
+            known = partitions
+            _, partitions = await self._connections.locate(topic)
             if known or not partitions:
                 raise
             thing = partitioned(partitions)
@@ -431,7 +434,7 @@ class Client:
             UnsupportedVersion: the broker is too old to know partitions.
         """
         check_count("partitions", partitions, 0, PARTITIONS_MAX)
-        if partitions and self._link.protocol_version < PARTITIONS_VERSION:
+        if partitions and self._connections.home.protocol_version < PARTITIONS_VERSION:
             raise UnsupportedVersion(
                 f"the broker at {self.url} is too old for partitioned topics: upgrade it"
             )
@@ -440,12 +443,14 @@ class Client:
         own = retention if retention != Retention() else None
         spec = parse_spec(dispatch, durability, own)
         spec.check()
-        command = CreateTopic(topic_of(topic), spec, exist_ok, partitions)
-        await self._link.request(command, Done, repeats=exist_ok)
+        name = topic_of(topic)
+        command = CreateTopic(name, spec, exist_ok, partitions)
+        await self._connections.request(name, command, Done, repeats=exist_ok)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages and subscriptions; its producers and consumers end with TopicDeleted."""
-        await self._link.request(DeleteTopic(topic_of(topic)), Done, repeats=False)
+        name = topic_of(topic)
+        await self._connections.request(name, DeleteTopic(name), Done, repeats=False)
 
     async def list_topics(self, namespace: str | None = None) -> list[TopicSummary]:
         """All topics, or those of one namespace, in the order of their names."""
@@ -453,21 +458,22 @@ class Client:
         topics: list[TopicSummary] = []
         while True:
             after = topics[-1].topic if topics else ""
-            page, _ = await self._link.request(ListTopics(space, after), TopicsListed)
+            page, _ = await self._connections.home.request(ListTopics(space, after), TopicsListed)
             topics += page.topics
             if not page.more or not page.topics:
                 return topics
 
     async def describe_topic(self, topic: str) -> TopicDescribed:
         """Everything the broker knows about a topic: settings, offsets, subscriptions, producers."""
-        command = DescribeTopic(topic_of(topic))
-        described, _ = await self._link.request(command, TopicDescribed)
+        name = topic_of(topic)
+        described, _ = await self._connections.request(name, DescribeTopic(name), TopicDescribed)
         return described
 
     async def resolve_offset(self, topic: str, start: Start) -> int:
         """The offset that "earliest", "latest", an offset or a datetime means now."""
-        command = ResolveOffset(topic_of(topic), parse_start(start))
-        found, _ = await self._link.request(command, OffsetResolved)
+        name = topic_of(topic)
+        command = ResolveOffset(name, parse_start(start))
+        found, _ = await self._connections.request(name, command, OffsetResolved)
         return found.offset
 
     # ------------------------------------------------------------ life
@@ -484,7 +490,7 @@ class Client:
                 except DanubiusError:  # each is closed, whatever the one before said
                     continue
         finally:
-            await self._link.close()
+            await self._connections.close()
 
     async def __aenter__(self) -> Client:
         return self

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, overload
 import msgspec
 
 from danubius.client.core.acks import Range, merge
-from danubius.client.whole import WholeBatch
+from danubius.client.core.whole import WholeBatch
 from danubius.errors import DanubiusError, InvalidBatch
 from danubius.record.header import CHUNK
 from danubius.record.scan import iter_batches

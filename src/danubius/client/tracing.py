@@ -19,9 +19,9 @@ from opentelemetry.trace import Link as SpanLink
 from opentelemetry.trace import SpanKind
 
 from danubius.client.messages import Message
-from danubius.client.partitioned_producer import PartitionedProducer
-from danubius.client.producer import Producer
-from danubius.client.producer_lane import ProducerLane
+from danubius.client.producing.partitioned_producer import PartitionedProducer
+from danubius.client.producing.producer import Producer
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.client.version import VERSION
 
 if TYPE_CHECKING:

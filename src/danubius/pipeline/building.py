@@ -23,7 +23,7 @@ from danubius.pipeline.progress import OBSERVATION, OBSERVED_ROWS
 from danubius.pipeline.table_schema import UnfitRows
 from danubius.pipeline.tables import FORMAT as TABLE_FORMAT
 from danubius.pipeline.tables import Target
-from danubius.spark.write_options import check_columns, write_options
+from danubius.spark.sink.options import check_columns, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from danubius.errors import DanubiusError
 from danubius.pipeline.graph import find_cycle
 from danubius.pipeline.problems import Problems, nearest
 from danubius.pipeline.sql_names import names_read
-from danubius.spark.options import read_options
-from danubius.spark.write_options import write_options
+from danubius.spark.sink.options import write_options
+from danubius.spark.source.options import read_options
 
 if TYPE_CHECKING:
     from danubius.pipeline.lines import Lines

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from danubius.client.core.address import parse_url
+from danubius.client.core.address import parse_urls
 from danubius.errors import DanubiusError
 from danubius.model.ids import parse_name, parse_topic_name
 from danubius.pipeline.checking import check
@@ -143,7 +143,7 @@ def _pipeline(top: Reading, file: str, given: Given) -> Pipeline:
         top.say(error.message, "name")
     url = given.url or top.text("url") or DEFAULT_URL
     try:
-        parse_url(url)
+        parse_urls(url)
     except DanubiusError as error:
         top.say(error.message, "url")
     checkpoint = given.checkpoint or top.text("checkpoint")

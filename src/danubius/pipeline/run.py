@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from danubius.client.core.address import parse_url
+from danubius.client.core.address import parse_urls
 from danubius.errors import InvalidArgument
 from danubius.pipeline import status as statuses
 from danubius.pipeline.building import (
@@ -42,7 +42,7 @@ from danubius.pipeline.progress import Figures, Json, advance, is_batch
 from danubius.pipeline.status import QueryStatus, Status
 from danubius.pipeline.table_schema import UnfitRows
 from danubius.pipeline.tables import TableDataSource
-from danubius.spark.sessions import send_traces, session
+from danubius.spark.cluster.sessions import send_traces, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -405,7 +405,7 @@ def _serve_metrics(runs: list[Run], how: How, tell: Callable[[str], None]) -> No
 
 
 def _register(spark: SparkSession) -> None:
-    from danubius.spark.source import DanubeDataSource
+    from danubius.spark.data_source import DanubeDataSource
 
     spark.dataSource.register(TableDataSource)
     spark.dataSource.register(DanubeDataSource)
@@ -422,14 +422,18 @@ def _prepare(spark: SparkSession, pipeline: Pipeline, how: How) -> None:
 
 def _find_broker(url: str) -> None:
     """Spark takes seconds to start and pages to say that a connection was refused."""
-    address = parse_url(url)
-    try:
-        socket.create_connection((address.host, address.port), BROKER_WAIT_S).close()
-    except OSError as error:
-        raise InvalidArgument(
-            f"there is no broker at {url} ({error.strerror or error}):"
-            " start one with `danubius standalone`, or give another --url"
-        ) from error
+    reasons: list[str] = []
+    for address in parse_urls(url):
+        try:
+            socket.create_connection((address.host, address.port), BROKER_WAIT_S).close()
+        except OSError as error:
+            reasons.append(error.strerror or str(error))
+        else:
+            return
+    raise InvalidArgument(
+        f"there is no broker at {url} ({'; '.join(reasons)}):"
+        " start one with `danubius standalone`, or give another --url"
+    )
 
 
 def _reports(running: Running) -> Iterator[Json]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from danubius.spark.sql_relations import relations
+from danubius.spark.sql.relations import relations
 
 
 class Name(NamedTuple):

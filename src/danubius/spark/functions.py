@@ -80,7 +80,7 @@ def attributes_of(**values: Column | str) -> Column:
 
 def decode_avro(schema: str, column: Column | str = "payload") -> Column:
     """The payload, one Avro datum of this record schema (JSON), as a structure; null if it does not fit."""
-    from danubius.spark.payload_avro import AvroDecoder
+    from danubius.spark.payloads.avro_decoder import AvroDecoder
 
     fields = AvroDecoder(schema).fields
 

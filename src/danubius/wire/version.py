@@ -72,8 +72,8 @@ FIELDS_SINCE: Final[Mapping[type[AnyCommand], tuple[NewField, ...]]] = {
 }
 """What must be left alone in a command to an older peer.
 
-Appended fields that only add to it (`Lookup.watch`, `Located.partitions`, `Nack.reason`, `Error.wait_ms`,
-`incarnation`, `Fetch.may_point`) are not here: an older peer may pass over them.
+Appended fields that only add to it (`Welcome.url`, `Lookup.watch`, `Located.partitions`, `Nack.reason`,
+`Error.wait_ms`, `incarnation`, `Fetch.may_point`) are not here: an older peer may pass over them.
 """
 
 

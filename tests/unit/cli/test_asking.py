@@ -9,8 +9,8 @@ import click
 import pytest
 
 from danubius.cli import main
-from danubius.cli.administering import duration
-from danubius.cli.asking import ask_to_lose
+from danubius.cli.commands.administering import duration
+from danubius.cli.commands.asking import ask_to_lose
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from danubius.cli import root
-from danubius.cli.message_lines import json_line, renderer
+from danubius.cli.commands.message_lines import json_line, renderer
 from danubius.cli.output import json_text, print_facts, print_json, print_line, print_table
 from danubius.errors import InvalidArgument
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.cli.demo_fleet import LATE_S, START, WINDOW_S, Fleet, Message, digest_of
-from danubius.cli.demo_place import MARK, Place
+from danubius.cli.demo.fleet import LATE_S, START, WINDOW_S, Fleet, Message, digest_of
+from danubius.cli.demo.place import MARK, Place
 from danubius.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from danubius.errors import TopicMoved
 from danubius.record.batch import stamp
 from danubius.record.encode import encode
 from danubius.runtime.net import StreamProtocol, listen
@@ -14,6 +15,7 @@ from danubius.wire.commands import (
     Command,
     Deliver,
     Done,
+    Error,
     Goodbye,
     Hello,
     Located,
@@ -89,6 +91,12 @@ class ScriptedBroker:
         self.topics: dict[int, str] = {}
         """The topic of each handle."""
         self.url = ""
+        self.name = ""
+        """What it calls itself in Welcome; empty: it does not say."""
+        self.places: dict[str, str] = {}
+        """The broker that it names for a topic, if not itself."""
+        self.is_strict = False
+        """Whether it refuses the topics that it names others for."""
         self._is_deserted = asyncio.Event()
         self._arrived: list[tuple[type[AnyCommand], int, asyncio.Future[None]]] = []
 
@@ -135,13 +143,21 @@ class ScriptedBroker:
 
     def answer(self, peer: Peer, frame: Frame) -> None:
         command, correlation, _ = frame
+        if self.is_strict and self._is_elsewhere(command):
+            peer.send(Error(TopicMoved.code, "it is not here", int(TopicMoved.retry)), correlation)
+            return
         match command:
             case Hello():
-                peer.send(Welcome(self.version, "scripted", 1 << 24, 1 << 20, self.keepalive_ms))
+                peer.send(
+                    Welcome(
+                        self.version, "scripted", 1 << 24, 1 << 20, self.keepalive_ms, self.name
+                    )
+                )
             case Ping():
                 peer.send(Pong(), correlation)
             case Lookup(topic=topic):
-                located = Located(topic, self.url, self.partitions.get(topic, 0))
+                url = self.places.get(topic, self.name or self.url)
+                located = Located(topic, url, self.partitions.get(topic, 0))
                 peer.send(located, correlation)
             case OpenProducer(topic=topic, resume_epoch=resume_epoch):
                 self.handle += 1
@@ -161,6 +177,10 @@ class ScriptedBroker:
             case _:
                 if correlation:
                     peer.send(Done(), correlation)
+
+    def _is_elsewhere(self, command: AnyCommand) -> bool:
+        topic = getattr(command, "topic", None)
+        return not isinstance(command, Lookup) and topic in self.places
 
 
 @asynccontextmanager

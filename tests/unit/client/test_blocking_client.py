@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 import danubius
-from danubius.client.loop_thread import LoopThread, Mailbox
+from danubius.client.blocking.loop_thread import LoopThread, Mailbox
 from danubius.record.batch import read_header
 from danubius.wire.commands import Ack, Flow, Nack, OffsetResolved, Produce, Produced, ResolveOffset
 from patience import HANG_S

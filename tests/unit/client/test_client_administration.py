@@ -10,7 +10,7 @@ import pytest
 
 import danubius
 from danubius.client.administration import Administration
-from danubius.client.blocking_administration import BlockingAdministration
+from danubius.client.blocking.administration import BlockingAdministration
 from danubius.client.core.moves import RANGES_MAX, MoveGuard
 from danubius.errors import InvalidArgument, InvalidName, ProtocolViolation, UnsupportedVersion
 from danubius.model import admin, admin_replies

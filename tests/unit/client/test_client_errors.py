@@ -21,7 +21,7 @@ TOPIC = "/default/t"
 async def test_a_refused_acknowledgement_is_logged_by_name_and_the_connection_lives_on(
     broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "danubius.client.session")
+    caplog.set_level(logging.WARNING, "danubius.client.connection.session")
     async with (
         danubius.connect(broker.url) as client,
         client.consumer(TOPIC, subscription="s") as consumer,
@@ -32,7 +32,7 @@ async def test_a_refused_acknowledgement_is_logged_by_name_and_the_connection_li
         broker.deliver(0, [b"after it"])
         assert (await consumer.receive()).payload == b"after it"
     assert len(broker.commands(Subscribe)) == 1, "nothing was lost"
-    [record] = [one for one in caplog.records if one.name == "danubius.client.session"]
+    [record] = [one for one in caplog.records if one.name == "danubius.client.connection.session"]
     fields = vars(record)
     assert (fields["command"], fields["handle"]) == ("ACK", broker.handle)
     assert "the range is empty" in fields["error"]

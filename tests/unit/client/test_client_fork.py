@@ -134,7 +134,7 @@ async def test_closing_in_a_child_is_silent_and_leaves_the_parents_connection(
 async def test_a_child_does_not_hold_the_parents_connection_open(broker: ScriptedBroker) -> None:
     def work() -> str:
         with danubius.blocking.connect(broker.url) as client:
-            session = client._client._link.session_or_none
+            session = client._client._connections.home.session_or_none
             assert session is not None
             assert session._protocol is not None
             copy = Path(f"/proc/self/fd/{session._protocol._descriptor}")

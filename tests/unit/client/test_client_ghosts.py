@@ -89,7 +89,7 @@ async def test_an_opening_cancelled_in_the_turn_of_its_answer_is_closed(
     close_kind: type[CloseConsumer | CloseProducer],
 ) -> None:
     async with danubius.connect(broker.url) as client, asyncio.timeout(HANG_S):
-        link = client._link
+        link = client._connections.home
         async with asyncio.TaskGroup() as tasks:
             opening = tasks.create_task(open_it(client))
             await asyncio.sleep(0)

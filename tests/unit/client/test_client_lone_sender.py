@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import danubius
-from danubius.client.producer_lane import ProducerLane
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.errors import InvalidBatch, StorageFull
 from danubius.record.batch import RecordBatch
 from danubius.wire.commands import CloseProducer, Hello, OpenProducer, Produce, ProducerClosed
@@ -364,7 +364,7 @@ async def test_closing_the_client_ends_it(broker: ScriptedBroker) -> None:
     async with asyncio.timeout(HANG_S), asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(expect_closed(producer))
         await broker.arrived(Produce, 2)
-        await client._link.close()
+        await client._connections.home.close()
         await sending
     await client.close()
 

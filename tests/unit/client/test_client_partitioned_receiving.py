@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import danubius
-from danubius.client.merge import LaneGate, Merge
+from danubius.client.consuming.merge import LaneGate, Merge
 from danubius.model.ids import TopicName
 from danubius.model.partitions import partition_name
 from danubius.model.subscription import EARLIEST, LATEST, AtOffset

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import danubius
-from danubius.client.producer_lane import ProducerLane
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.errors import StorageFull
 from danubius.wire.commands import (
     CloseProducer,
@@ -464,7 +464,7 @@ async def test_a_request_is_not_repeated_if_that_could_do_harm(broker: ScriptedB
 async def test_a_broker_that_hangs_up_after_each_handshake_is_dialled_ever_more_seldom(
     broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "danubius.client.link")
+    caplog.set_level(logging.INFO, "danubius.client.connection.link")
 
     def greet_and_hang_up(peer: Peer, frame: Frame) -> None:
         broker.answer(peer, frame)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import danubius
-from danubius.client.consumer_lane import ConsumerLane
-from danubius.client.producer_lane import ProducerLane
-from danubius.client.reader_lane import ReaderLane
+from danubius.client.consuming.consumer_lane import ConsumerLane
+from danubius.client.consuming.reader_lane import ReaderLane
+from danubius.client.producing.producer_lane import ProducerLane
 from danubius.errors import StorageFull
 from danubius.wire.commands import Ack, Error, Fetch, Hello, OffsetResolved, Produce, ResolveOffset
 from patience import HANG_S
@@ -77,7 +77,7 @@ async def test_a_request_given_up_without_a_connection_is_forgotten(broker: Scri
         broker.peers[0].drop()
         await broker.arrived(Hello, 2)
         await give_up(client.list_topics)
-        assert len(client._link._changes) == 0
+        assert len(client._connections.home._changes) == 0
 
 
 async def test_acks_that_the_broker_cannot_take_now_are_sent_again_with_growing_waits(

@@ -10,7 +10,7 @@ import pytest
 from pyspark.logger import PySparkLogger
 
 from danubius.pipeline.run import STDERR, errors_to
-from danubius.spark.sessions import CONTEXT_LOGGERS, send_traces
+from danubius.spark.cluster.sessions import CONTEXT_LOGGERS, send_traces
 
 if TYPE_CHECKING:
     from pathlib import Path

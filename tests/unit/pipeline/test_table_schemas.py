@@ -23,7 +23,7 @@ from danubius.errors import InvalidArgument
 from danubius.pipeline import iceberg, parquet_folder
 from danubius.pipeline.table_files import Batch, DataFile, write_files
 from danubius.pipeline.tables import TableDataSource, Target
-from danubius.spark.ddl import parse_ddl
+from danubius.spark.payloads.ddl import parse_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

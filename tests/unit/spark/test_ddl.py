@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from danubius.errors import InvalidArgument
-from danubius.spark.ddl import nullable, parse_ddl
+from danubius.spark.payloads.ddl import nullable, parse_ddl
 
 
 def test_columns_of_all_kinds() -> None:

@@ -11,8 +11,8 @@ import pytest
 from danubius.model.file_part import FilePart
 from danubius.record.checksum import crc32c
 from danubius.runtime.files import LocalFiles
-from danubius.spark import file_parts
-from danubius.spark.file_parts import FAILURES_MAX, OPEN_MAX, FileParts
+from danubius.spark.connection import file_parts
+from danubius.spark.connection.file_parts import FAILURES_MAX, OPEN_MAX, FileParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from danubius.errors import InvalidArgument, TopicNotFound
-from danubius.spark.ddl import parse_ddl
-from danubius.spark.inference import infer, to_ddl
-from danubius.spark.sql import check_query, offset_range, plain
-from danubius.spark.sql_references import Bound
+from danubius.spark.payloads.ddl import parse_ddl
+from danubius.spark.payloads.inference import infer, to_ddl
+from danubius.spark.sql.references import Bound
+from danubius.spark.sql.topics import check_query, offset_range, plain
 
 
 def test_fields_of_all_records_come_together() -> None:

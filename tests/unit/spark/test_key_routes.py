@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.model.partitions import fnv1a64, route
-from danubius.spark import key_routes
+from danubius.spark.sink import key_routes
 
 arrow: Any = pa  # which ships without types
 

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from danubius.errors import InvalidArgument
 from danubius.record.arrow import SCHEMA
-from danubius.spark.payloads import BadRecords, PayloadSpec, typed
+from danubius.spark.payloads.typed import BadRecords, PayloadSpec, typed
 
 _ENVELOPE = StructType(
     [

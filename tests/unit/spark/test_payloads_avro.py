@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from danubius.errors import InvalidArgument
-from danubius.spark.ddl import parse_ddl
-from danubius.spark.payload_avro import AvroDecoder
+from danubius.spark.payloads.avro_decoder import AvroDecoder
+from danubius.spark.payloads.ddl import parse_ddl
 
 
 def record(*fields: tuple[str, object]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from danubius.spark import sessions, shipping
+from danubius.spark.cluster import sessions, shipping
 
 
 def test_the_archive_has_everything_and_runs_without_the_installed_package() -> None:
@@ -17,10 +17,10 @@ def test_the_archive_has_everything_and_runs_without_the_installed_package() -> 
     assert made is not None
     assert shipping.archive() == made
     names = zipfile.ZipFile(made).namelist()
-    assert {"danubius/spark/source.pyc", "pyspark_danube/__init__.pyc"} <= set(names)
+    assert {"danubius/spark/data_source.pyc", "pyspark_danube/__init__.pyc"} <= set(names)
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import danubius, danubius.spark.writer, pyspark_danube;"
-        "print(danubius.__file__, danubius.spark.writer.__file__, pyspark_danube.__file__)"
+        "import sys; sys.path.insert(0, sys.argv[1]); import danubius, danubius.spark.sink.writer, pyspark_danube;"
+        "print(danubius.__file__, danubius.spark.sink.writer.__file__, pyspark_danube.__file__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(made)],

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 
 from danubius.errors import InvalidArgument
 from danubius.record.arrow import SCHEMA
-from danubius.spark.columns import TYPES, schema_of, shape_of
-from danubius.spark.options import read_options
+from danubius.spark.source.columns import TYPES, schema_of, shape_of
+from danubius.spark.source.options import read_options
 
 
 def _options(**options: str) -> dict[str, str]:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.errors import InvalidArgument, InvalidName
-from danubius.spark.offsets import EARLIEST, Slot, from_json, incarnations_of, parse, to_json
-from danubius.spark.options import OPTIONS, read_options
-from danubius.spark.planning import (
+from danubius.spark.source.offsets import EARLIEST, Slot, from_json, incarnations_of, parse, to_json
+from danubius.spark.source.options import OPTIONS, read_options
+from danubius.spark.source.planning import (
     RANGES_MAX,
     ColdObject,
     Cutting,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import InvalidArgument, LedgerDamaged
-from danubius.spark import sessions
-from danubius.spark.tasks import plainly
+from danubius.spark.cluster import sessions
+from danubius.spark.source.tasks import plainly
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from danubius.errors import InvalidArgument
-from danubius.spark.sql_references import Bound, as_typed, find_bounds, parse_query
+from danubius.spark.sql.references import Bound, as_typed, find_bounds, parse_query
 
 ORDERS = "danube.`/default/orders`"
 

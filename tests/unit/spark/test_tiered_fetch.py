@@ -28,11 +28,11 @@ from danubius.record.encode import encode
 from danubius.record.header import stamp
 from danubius.record.ledger_file import BlockRow, LedgerHeader
 from danubius.record.scan import iter_batches
-from danubius.spark.fetching import Payload, Wanted
-from danubius.spark.locating import Listing
-from danubius.spark.planning import ColdObject, Range, seams
-from danubius.spark.rows import read_rows
-from danubius.spark.tiered_fetch import AHEAD, TieredFetch
+from danubius.spark.connection.fetching import Payload, Wanted
+from danubius.spark.source.locating import Listing
+from danubius.spark.source.planning import ColdObject, Range, seams
+from danubius.spark.source.rows import read_rows
+from danubius.spark.source.tiered_fetch import AHEAD, TieredFetch
 from danubius.tier.core.object_format import object_name
 from danubius.tier.memory_objects import MemoryObjects
 from danubius.tier.packing import LedgerPacker
@@ -41,8 +41,8 @@ from faulty_objects import FaultyObjects
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from danubius.spark.fetching import FetchClient
-    from danubius.spark.options import ReadFrom
+    from danubius.spark.connection.fetching import FetchClient
+    from danubius.spark.source.options import ReadFrom
     from danubius.tier.objects import ObjectStore
 
 TOPIC = 9

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from danubius.spark.sessions import BARE_PYTHON
+from danubius.spark.cluster.sessions import BARE_PYTHON
 from patience import HANG_S
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 
 from danubius.errors import DanubiusError
 from danubius.record.header import Codec
-from danubius.spark.fetching import Patience
-from danubius.spark.write_options import WRITE_OPTIONS, WriteOptions, check_columns, write_options
+from danubius.spark.connection.blocking_link import Patience
+from danubius.spark.sink.options import WRITE_OPTIONS, WriteOptions, check_columns, write_options
 
 PAGE = Path(__file__).parents[3] / "docs/spark-writing.md"
 URL = "danube://127.0.0.1:6651"

@@ -1,15 +1,21 @@
-"""The broker's address, as users write it: `danube://host:port`."""
+"""Addresses of brokers, as users write them: `danube://host:port`, or several as `danube://a:6651,b:6651`."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from danubius.errors import InvalidArgument
 from danubius.redaction import redact_address
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 SCHEME: Final = "danube"
 DEFAULT_PORT: Final = 6651
+HOSTS_MAX: Final = 32
+"""In one URL: a client needs to be told of a few brokers, and learns of the others."""
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  # refused, not listened on
 
 
 class BrokerAddress(NamedTuple):
@@ -57,3 +63,39 @@ def parse_url(url: str) -> BrokerAddress:
     if extra:
         raise InvalidArgument(f"the broker URL {url!r} has more than a host and a port: {advice}")
     return BrokerAddress(host, DEFAULT_PORT if port is None else port)
+
+
+def parse_urls(url: str) -> tuple[BrokerAddress, ...]:
+    """Read `danube://host[:port]`, or several hosts of one cluster behind each other: `danube://a:6651,b:6651`."""
+    if not isinstance(url, str) or "," not in url or "@" in url:  # pyright: ignore[reportUnnecessaryIsInstance]
+        return (parse_url(url),)
+    scheme, _, hosts = url.partition("://")
+    parts = hosts.split(",") if hosts else [url]
+    if len(parts) > HOSTS_MAX:
+        raise InvalidArgument(
+            f"the broker URL names {len(parts)} hosts, at most {HOSTS_MAX} are taken: name a few of the brokers,"
+            " the client finds the others"
+        )
+    if not all(part.strip() for part in parts):
+        raise InvalidArgument(
+            f"the broker URL {url!r} has a comma without a host: write {SCHEME}://a:{DEFAULT_PORT},b:{DEFAULT_PORT}"
+        )
+    found = [
+        parse_url(part if "://" in part else f"{scheme}://{part}") for part in map(str.strip, parts)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def urls_of(addresses: Iterable[BrokerAddress]) -> str:
+    """The addresses as one URL."""
+    first, *others = addresses
+    return ",".join([first.url, *(other.url.removeprefix(f"{SCHEME}://") for other in others)])
+
+
+def dialable(url: str) -> BrokerAddress | None:
+    """The address that a broker names, if it is one that can be dialled from elsewhere."""
+    try:
+        address = parse_url(url)
+    except InvalidArgument:
+        return None
+    return None if address.host in _EVERYWHERE else address

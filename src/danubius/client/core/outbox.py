@@ -221,6 +221,12 @@ class Outbox(Generic[TokenT]):
             if parcel.was_sent and not parcel.is_settled and parcel.base_sequence >= barrier
         ]
 
+    def not_taken(self, refused: Parcel[TokenT]) -> None:
+        """The broker took neither this batch nor one behind it: nothing of that is in doubt."""
+        for parcel in self._in_flight:
+            if parcel.ordinal >= refused.ordinal:
+                parcel.was_sent = False
+
     def expired(self, now_ns: int) -> list[Parcel[TokenT]]:
         """The open batches whose time is over; the caller settles them."""
         return [

@@ -15,6 +15,7 @@ from danubius.errors import (
     HandleNotFound,
     OutOfSequence,
     ProducerFenced,
+    Retry,
     TopicDeleted,
     TopicNotFound,
 )
@@ -98,6 +99,8 @@ class Verdict(enum.Enum):
 
     RESEND = "resend"
     """Wait, then send everything that is not acknowledged again, in order."""
+    LOOK_AGAIN = "look again"
+    """Another broker has the topic: find it, resume there, then send what it lacks."""
     REOPEN = "reopen"
     """Ask the broker where it stands, then send again what it lacks."""
     FAIL_BATCH = "fail batch"
@@ -114,6 +117,8 @@ def judge_refusal(error: DanubiusError) -> Verdict:
     """Classify the broker's refusal of a batch."""
     if isinstance(error, _ENDS_PRODUCER):
         return Verdict.FAIL_PRODUCER
+    if error.retry is Retry.AFTER_LOOKUP:
+        return Verdict.LOOK_AGAIN
     if isinstance(error, _LOST_STEP):
         return Verdict.REOPEN
     return Verdict.RESEND if error.is_retryable else Verdict.FAIL_BATCH

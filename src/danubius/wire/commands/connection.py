@@ -29,6 +29,8 @@ class Welcome(Command, frozen=True):
     message_bytes_max: Count
     keepalive_ms: Count
     """Either side sends PING after this long without receiving anything, and gives up after three times as long."""
+    url: str = ""
+    """What this broker calls itself in Located; empty: it does not say, and every topic is served here."""
 
 
 class Ping(Command, frozen=True):

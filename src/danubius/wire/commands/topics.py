@@ -20,7 +20,7 @@ class Lookup(Command, frozen=True):
 
 
 class Located(Command, frozen=True):
-    """Dial this URL for the topic."""
+    """Dial this URL for the topic, unless it is the one that Welcome gave: then it is served here."""
 
     opcode = Opcode.LOCATED
     topic: str

@@ -1,0 +1,1 @@
+"""Consumers and readers: deliveries in, messages out, acknowledgements back."""

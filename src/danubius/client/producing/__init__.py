@@ -1,0 +1,1 @@
+"""Producers: messages in, batches out, receipts back; and the ways of delayed and of staged messages."""

@@ -1,0 +1,1 @@
+"""Writing to topics: what tasks stage, and the commits that publish it."""

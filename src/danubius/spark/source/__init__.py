@@ -1,0 +1,1 @@
+"""Reading topics: plans, tasks and rows, of batches and of streams."""

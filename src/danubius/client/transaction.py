@@ -8,7 +8,6 @@ next one. Acknowledged messages of a transaction that is not committed are deliv
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +34,7 @@ from danubius.errors import (
     UnsupportedVersion,
 )
 from danubius.record.encode import encode
+from danubius.runtime import ambient
 from danubius.wire.commands import (
     AbortTransaction,
     AnyCommand,
@@ -328,7 +328,7 @@ class Transaction:
         self, lane: ProducerLane, pieces: Slicer, key: bytes | None, ttl_us: int
     ) -> None:
         """Hand over a message in pieces. They are stored together or not at all, and one directly behind the other."""
-        until_ms = time.time_ns() // 1_000_000
+        until_ms = ambient.wall_ns() // 1_000_000
         keys = None if key is None else [key]
         async with self._turn:
             await self._ship_open(lane, self._draft_of(lane))
@@ -343,7 +343,7 @@ class Transaction:
     ) -> None:
         """Hand a batch to the broker, which takes note of it."""
         opened = await self._wait_attached(lane)
-        now_us = time.time_ns() // 1000
+        now_us = ambient.wall_ns() // 1000
         data = encode(
             draft.payloads,
             publish_time_us=now_us,

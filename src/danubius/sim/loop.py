@@ -188,7 +188,11 @@ class SimLoop(asyncio.BaseEventLoop):
             soon.append(heapq.heappop(later)[2])
         for _ in range(len(soon)):
             handle, process, callback = soon.popleft()
-            if handle.cancelled() or (process is not None and not process.is_alive):
+            if handle.cancelled():
+                continue
+            if process is not None and not process.is_running:
+                if process.is_alive:
+                    process.held.append(handle)
                 continue
             if self.trace is not None:
                 host = "-" if process is None else process.host
@@ -269,6 +273,18 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Task[T]:
         """Start a process's code."""
         return self.create_task(coro, name=name, context=process.context())
+
+    def pause(self, process: Process) -> None:
+        """Stop it as a SIGSTOP does: its time goes on, and it does not see it."""
+        process.is_running = False
+
+    def go_on(self, process: Process) -> None:
+        """What was due meanwhile happens now, all at once."""
+        if process.is_alive:
+            process.is_running = True
+            held, process.held = process.held, []
+            for handle in held:
+                self._soon.append(Call(handle, process, handle))
 
     def close(self) -> None:
         for process in self.processes:

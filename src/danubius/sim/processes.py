@@ -21,6 +21,10 @@ class Process:
     def __init__(self, host: str) -> None:
         self.host = host
         self.is_alive = True
+        self.is_running = True
+        """False while it is stopped, and for good when it is dead."""
+        self.held: list[asyncio.Handle] = []
+        """What was due while it was stopped."""
         self.tasks: dict[asyncio.Task[Any], None] = {}  # Any: whatever they return
 
     def context(self) -> contextvars.Context:
@@ -31,7 +35,8 @@ class Process:
 
     def die(self) -> None:
         """Nothing of it runs any more."""
-        self.is_alive = False
+        self.is_alive = self.is_running = False
+        self.held.clear()
         for task in self.tasks:
             # asyncio complains of tasks that end unfinished; these do so by intention.
             setattr(task, "_log_destroy_pending", False)  # noqa: B010  # no other way, and no stub knows it

@@ -173,6 +173,23 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Asyncio's: run what is ready, once. `run_forever` calls it."""
+        soon = self._soon
+        self._take_due()
+        for _ in range(len(soon)):
+            handle, process, callback = soon.popleft()
+            if handle.cancelled():
+                continue
+            if process is not None and not process.is_running:
+                if process.is_alive:
+                    process.held.append(handle)
+                continue
+            if self.trace is not None:
+                host = "-" if process is None else process.host
+                self.trace.add(f"{self._now_s:.9f}", host, _name_of(callback))
+            handle._run()  # noqa: SLF001  # there is no public way
+
+    def _take_due(self) -> None:
+        """A turn begins: time passes, and timers become ready."""
         soon, later = self._soon, self._later
         self._now_s += TURN_S
         while later and later[0][2].handle.cancelled():
@@ -186,18 +203,6 @@ class SimLoop(asyncio.BaseEventLoop):
             raise Endless(f"no end after {self._now_s - START_S:.3f} s and {self.turns} turns")
         while later and later[0][0] <= self._now_s:
             soon.append(heapq.heappop(later)[2])
-        for _ in range(len(soon)):
-            handle, process, callback = soon.popleft()
-            if handle.cancelled():
-                continue
-            if process is not None and not process.is_running:
-                if process.is_alive:
-                    process.held.append(handle)
-                continue
-            if self.trace is not None:
-                host = "-" if process is None else process.host
-                self.trace.add(f"{self._now_s:.9f}", host, _name_of(callback))
-            handle._run()  # noqa: SLF001  # there is no public way
 
     # ------------------------------------------------------------ what stands for threads
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import types
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -44,11 +45,28 @@ class Process:
     def bury(self) -> None:
         """Let go of what its tasks hold. Their code may see it, and nobody listens to it any more."""
         for task in self.tasks:
-            if not task.done():
-                with contextlib.suppress(BaseException):
-                    task.get_coro().close()
+            coroutine = task.get_coro()
+            if not task.done() and isinstance(coroutine, types.CoroutineType):
+                _close(coroutine)
         self.tasks.clear()
 
+
+def _close(outermost: types.CoroutineType[Any, Any, Any]) -> None:  # Any: as above
+    """The innermost first: what its `finally` blocks wait for would be left behind by those around it."""
+    chain: list[types.CoroutineType[Any, Any, Any]] = []  # Any: as above
+    inner: object = outermost
+    while isinstance(inner, types.CoroutineType):
+        chain.append(inner)
+        inner = inner.cr_await
+    for coroutine in reversed(chain):
+        for _ in range(_WAITS_MAX):
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+            if coroutine.cr_frame is None:
+                break
+
+
+_WAITS_MAX: Final = 100
 
 CURRENT: Final[contextvars.ContextVar[Process | None]] = contextvars.ContextVar(
     "process", default=None

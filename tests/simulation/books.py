@@ -90,6 +90,7 @@ class SubscriptionBook:
         self._confirmed: dict[int, tuple[int, float]] = {}
         """By offset, the number and the time of the confirmation."""
         self._confirmations = 0
+        self.power_losses = 0
         self._now_s = now_s
 
     def attached(self) -> int:
@@ -104,6 +105,7 @@ class SubscriptionBook:
 
     def power_lost(self, synced_until_s: float) -> None:
         """What was confirmed later may come again."""
+        self.power_losses += 1
         self._confirmed = {
             offset: (number, at_s)
             for offset, (number, at_s) in self._confirmed.items()

@@ -223,22 +223,19 @@ class Programs:
     async def _again(self, work: Callable[[danubius.Client], Awaitable[bool]]) -> None:
         """With a connection, and again with another one, until the work is done."""
         while True:
+            # There is a topic as soon as its producer was there, and then for ever.
+            borne = _BORNE if self._world.topic(TOPIC).stored else (*_BORNE, TopicNotFound)
             try:
                 async with danubius.connect(URL, reconnect_timeout=EVER_S) as client:
                     while not await work(client):
                         pass
                     return
             except DanubiusError as error:
-                if not (error.is_retryable or self._is_borne(error)):
+                if not (error.is_retryable or isinstance(error, borne)):
                     raise
                 if not isinstance(error, BrokerUnavailable):
                     self._world.note("borne:", type(error).__name__, error)
             await asyncio.sleep(self._dice.uniform(0.05, 0.5))
-
-    def _is_borne(self, error: DanubiusError) -> bool:
-        # There is a topic as soon as its producer was there, and then for ever.
-        is_early = isinstance(error, TopicNotFound) and not self._world.topic(TOPIC).stored
-        return is_early or isinstance(error, _BORNE)
 
     async def _pause(self, at_most_s: float) -> None:
         await asyncio.sleep(self._dice.uniform(0, at_most_s))
@@ -252,17 +249,20 @@ class Witness:
 
     def __init__(self, consumer: danubius.Consumer, book: SubscriptionBook, attached: int) -> None:
         self.attached = attached
+        losses = book.power_losses
         lane: Any = consumer  # of a plain topic: a lane
         on_attached, on_ack_reply = lane.on_attached, lane._on_ack_reply
 
         def note_attached(*facts: object) -> None:
-            self.attached = book.attached()
+            nonlocal losses
+            self.attached, losses = book.attached(), book.power_losses
             on_attached(*facts)
 
         def note_reply(
             moves: int, ranges: Iterable[tuple[int, int]], reply: object, payload: object
         ) -> None:
-            if not isinstance(reply, DanubiusError):
+            # What was still under way when the power failed is as if it had been confirmed before.
+            if not isinstance(reply, DanubiusError) and losses == book.power_losses:
                 book.confirm(ranges)
             on_ack_reply(moves, ranges, reply, payload)
 

@@ -60,6 +60,7 @@ class Story:
             self._full_disk,
             self._slow_disk,
             self._kill_client,
+            self._power_off_client,
         ]
         await asyncio.sleep(dice.uniform(0.0, 0.5))
         for _ in range(dice.randint(3, 7)):
@@ -143,13 +144,18 @@ class Story:
         host = self._dice.choice(self._world.hosts)
         await self._world.kill_client(host, self._dice.uniform(0.0, 1.0))
 
+    async def _power_off_client(self) -> None:
+        host = self._dice.choice(self._world.hosts)
+        await self._world.power_off_client(host, self._dice.choice([0.1, 1.0, 5.0]))
+
     # ------------------------------------------------------------ the end
 
     async def _rest(self) -> None:
-        """Until all that was sent has been delivered and acknowledged."""
+        """Until all that was sent is delivered and acknowledged, and the broker believes in nobody who is gone."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + REST_S
-        while not await self._audit(_is_at_rest, self._programs):
+        net = self._world.net
+        while net.half_open(HOST) or not await self._audit(_is_at_rest, self._programs):
             if loop.time() > until_s:
                 raise Broken(f"no rest {REST_S:.0f} s after the last fault")
             await asyncio.sleep(_LOOK_S)

@@ -314,3 +314,14 @@ class World:
             self.net.hang_up(host)
             await asyncio.sleep(back_s)
             self.start_client(host, program)
+
+    async def power_off_client(self, host: str, off_s: float) -> None:
+        """Its connections are gone without a word: the broker has to find out."""
+        process, program = self._clients[host]
+        if process.is_alive:
+            self.note("power loss of", host, "for", f"{off_s:.3f}")
+            process.die()
+            self.net.turn_off(host)
+            await asyncio.sleep(off_s)
+            self.net.turn_on(host)
+            self.start_client(host, program)

@@ -100,6 +100,12 @@ class SimNet:
         """The processes of a host are dead; the kernel ends their connections."""
         self._forget_host(host, SimTransport.hang_up)
 
+    def half_open(self, host: str) -> int:
+        """How many connections a host believes in of which the other end is gone."""
+        return sum(
+            transport.host == host and transport.other.is_gone for transport in self._transports
+        )
+
     def is_up(self, host: str) -> bool:
         return host not in self._off
 

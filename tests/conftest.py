@@ -60,6 +60,7 @@ _LONG = (
     "test_grpc_chaos.py",
     "test_cold_storage.py",
     "test_limits_of_topics.py",
+    "test_seeds.py",
 )
 """Files with tests that take long, or wait for long: they go first, the longest before the others."""
 _SPARK_WARNS = (

@@ -1,4 +1,4 @@
-"""`python -m simulation SEED...`: the worlds of these seeds, and what happened in them. `make simulate SEED=17` is the same."""
+"""The worlds of some seeds, told: `python -m simulation 17`, which is `make simulate SEED=17`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def main(seeds: list[int]) -> int:
         trace = Trace()
         try:
             world = run_seed(seed, trace)
-        except Exception:
+        except Exception:  # noqa: BLE001  # told, and the next one is tried
             failed += 1
             traceback.print_exc()
         else:
-            print("\n".join(world.story))
-        print(f"seed {seed}: trace {trace.digest} of {trace.count} events")
+            sys.stdout.write("\n".join([*world.story, ""]))
+        sys.stdout.write(f"seed {seed}: trace {trace.digest} of {trace.count} events\n")
     return failed
 
 

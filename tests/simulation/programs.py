@@ -35,6 +35,7 @@ MESSAGES: Final = 60
 """Of each producer."""
 EVER_S: Final = 3000.0
 """For whatever never gives up; beyond the bound of the world's rest."""
+TRANSACTION_S: Final = 5.0
 POLL_S: Final = 2.0
 """A consumer without messages looks this often whether it is over."""
 KEYS: Final = (b"red", b"green", b"blue")
@@ -210,7 +211,7 @@ class Programs:
                     for message in batch:
                         book.deliver(message.offset, message.payload, witness.attached)
                         moved.append(target.try_(b"%d:%s" % (message.offset, message.payload)))
-                    async with client.transaction(timeout=5.0) as transaction:
+                    async with client.transaction(timeout=TRANSACTION_S) as transaction:
                         await transaction.send_many(producer, moved)
                         await transaction.ack(consumer, batch)
                     ranges = [(message.offset, message.offset + 1) for message in batch]

@@ -1,4 +1,4 @@
-"""The story of a seed: what goes wrong in its world and when, then that everything heals, comes to rest and is right."""
+"""The story of a seed: what goes wrong in its world and when; that all heals then, comes to rest and is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated world: one real broker on a bad disk, real clients on other hosts, a bad network, one number for all of it.
+"""A simulated world: one real broker on a bad disk, real clients on other hosts, a bad network, one number for all.
 
 Everything runs on one `SimLoop`; nothing waits for a clock and nothing depends on the machine. What goes wrong is done
 by the methods here, by a story (see `stories`).
@@ -7,6 +7,8 @@ by the methods here, by a story (see `stories`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +30,7 @@ from danubius.wal.config import JournalConfig
 from simulation.books import SubscriptionBook, TopicBook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Generator
 
     from danubius.sim.processes import Process
     from danubius.sim.trace import Trace
@@ -96,8 +98,11 @@ class World:
     def run(self, story: Coroutine[Any, Any, None]) -> None:
         """To the end of the story, or the first thing that must not happen."""
         own = random.Random(f"{self.seed} chance")
-        with ambient.replaced(
-            self.loop.monotonic_ns, lambda: WALL_NS + self.loop.monotonic_ns(), own
+        with (
+            _without_collections(),
+            ambient.replaced(
+                self.loop.monotonic_ns, lambda: WALL_NS + self.loop.monotonic_ns(), own
+            ),
         ):
             try:
                 self.loop.run_until_complete(self._watch(story))
@@ -182,7 +187,7 @@ class World:
             self.fail(error)
 
     def kill_broker(self, back_s: float) -> None:
-        """kill -9: what was written stays."""
+        """A kill -9: what was written stays."""
         if self._end_broker():
             self.note("kill -9 of the broker, back in", f"{back_s:.3f}")
             self.net.hang_up(HOST)
@@ -325,3 +330,15 @@ class World:
             await asyncio.sleep(off_s)
             self.net.turn_on(host)
             self.start_client(host, program)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Generator[None]:
+    """What a garbage collection ends would end in the middle of a history, sooner or later as memory has it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

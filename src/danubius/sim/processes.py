@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,11 +53,11 @@ class Process:
 
 def _close(outermost: types.CoroutineType[Any, Any, Any]) -> None:  # Any: as above
     """The innermost first: what its `finally` blocks wait for would be left behind by those around it."""
-    chain: list[types.CoroutineType[Any, Any, Any]] = []  # Any: as above
-    inner: object = outermost
-    while isinstance(inner, types.CoroutineType):
-        chain.append(inner)
-        inner = inner.cr_await
+    chain = [outermost]
+    while isinstance(chain[-1].cr_await, types.CoroutineType):
+        chain.append(
+            cast("types.CoroutineType[Any, Any, Any]", chain[-1].cr_await)
+        )  # Any: as above
     for coroutine in reversed(chain):
         for _ in range(_WAITS_MAX):
             with contextlib.suppress(BaseException):

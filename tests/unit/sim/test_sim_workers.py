@@ -1,3 +1,5 @@
+"""Workers in virtual time: order, waits, and what becomes of work that fails."""
+
 from __future__ import annotations
 
 import asyncio

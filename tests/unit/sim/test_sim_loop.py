@@ -1,3 +1,5 @@
+"""An event loop in virtual time: order, jumps, ends, and processes that die or stand still."""
+
 from __future__ import annotations
 
 import asyncio
@@ -9,6 +11,7 @@ from sim_worlds import Small
 from danubius.sim.loop import START_S, TURN_S, Deadlock, Endless, SimLoop
 
 HOUR_S: Final = 600.0
+BLINK_S: Final = 0.001
 
 
 def test_time_jumps_to_the_next_timer() -> None:
@@ -57,7 +60,7 @@ def test_time_without_end_is_said() -> None:
 def test_who_polls_sees_time_pass() -> None:
     async def poll() -> None:
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + 0.001
+        until_s = loop.time() + BLINK_S
         while loop.time() < until_s:  # noqa: ASYNC110  # as who polls does
             await asyncio.sleep(0)
 

@@ -1,3 +1,5 @@
+"""A simulated network: what TCP promises holds, and nobody is told what TCP does not tell."""
+
 from __future__ import annotations
 
 import asyncio
@@ -13,6 +15,7 @@ from danubius.sim.transport import GIVE_UP_S, WINDOW_BYTES
 
 LONG_S: Final = 10 * GIVE_UP_S
 MOMENT_S: Final = 2.0
+BLINK_S: Final = 0.001
 PATIENCE_S: Final = 5.0
 CONTENT: Final = bytes(range(256)) * 40
 
@@ -27,7 +30,7 @@ def test_bytes_come_whole_and_in_order_however_they_are_cut_and_lost(seed: int) 
         near, far = await small.connect()
         for start in range(0, len(CONTENT), 512):
             near.transport.write(CONTENT[start : start + 512])
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(BLINK_S)
         near.transport.write_eof()
         await far.ended.wait()
         await near.ended.wait()

@@ -12,6 +12,8 @@ from danubius.sim.loop import START_S, TURN_S, Deadlock, Endless, SimLoop
 
 HOUR_S: Final = 600.0
 BLINK_S: Final = 0.001
+SECOND_S: Final = 1.0
+STOPPED_S: Final = 5.0
 
 
 def test_time_jumps_to_the_next_timer() -> None:
@@ -110,7 +112,7 @@ def test_a_dead_process_runs_nothing_and_unwinds_nothing() -> None:
     async def main() -> None:
         process = small.loop.begin("host")
         small.loop.run_in(process, live())
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(SECOND_S)
         process.die()
         await asyncio.sleep(HOUR_S)
         assert seen == []
@@ -123,15 +125,15 @@ def test_a_stopped_process_does_later_what_was_due() -> None:
     small = Small()
 
     async def live() -> None:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(SECOND_S)
         seen.append(small.loop.time() - START_S)
 
     async def main() -> None:
         process = small.loop.begin("host")
         task = small.loop.run_in(process, live())
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(SECOND_S / 2)
         small.loop.pause(process)
-        await asyncio.sleep(5.0)
+        await asyncio.sleep(STOPPED_S)
         assert seen == []
         small.loop.go_on(process)
         await task

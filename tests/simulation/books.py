@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
 UNSYNCED_S: Final = 1.0
 """Confirmed acknowledgements may be unsynced for so long, with all delays of a slow disk (200 ms of a good one)."""
@@ -35,6 +36,8 @@ class TopicBook:
         """What was sent, or may have been, in its order."""
         self.stored: dict[bytes, int] = {}
         """Offsets of what was acknowledged."""
+        self.scheduled: set[bytes] = set()
+        """Acknowledged too, to be published when it is due."""
 
     def try_(self, payload: bytes) -> bytes:
         self.tried.setdefault(payload, len(self.tried))
@@ -43,7 +46,9 @@ class TopicBook:
     def saw(self, offset: int, payload: bytes, who: str) -> None:
         known = self.log.setdefault(offset, payload)
         if known != payload:
-            raise Broken(f"{self.name}@{offset} is {payload!r} for {who}, and was {known!r}")
+            raise Broken(
+                f"{self.name}@{offset} is {_short(payload)} for {who}, and was {_short(known)}"
+            )
 
     def acknowledged(self, payload: bytes, offset: int) -> None:
         self.saw(offset, payload, "its producer")
@@ -51,6 +56,19 @@ class TopicBook:
 
     def check(self, content: Sequence[tuple[int, bytes]]) -> None:
         """`content`: all that the topic holds, as read in the end."""
+        places = self._check_content(content)
+        for payload, offset in self.stored.items():
+            if places.get(payload) != offset:
+                raise Broken(
+                    f"{_short(payload)} was acknowledged at {offset}, and is {places.get(payload)}"
+                )
+        if unpublished := [payload for payload in self.scheduled if payload not in places]:
+            raise Broken(f"acknowledged, and never published: {list(map(_short, unpublished[:5]))}")
+        if (seen := max(self.log, default=-1)) >= len(content):
+            raise Broken(f"{self.name}@{seen} was seen, and is not there in the end")
+
+    def _check_content(self, content: Sequence[tuple[int, bytes]]) -> dict[bytes, int]:
+        """Where each message is."""
         places: dict[bytes, int] = {}
         last: dict[bytes, int] = defaultdict(lambda: -1)
         for expected, (offset, payload) in enumerate(content):
@@ -58,22 +76,19 @@ class TopicBook:
                 raise Broken(f"{self.name}: offset {offset} where {expected} is due")
             self.saw(offset, payload, "the reader in the end")
             if payload not in self.tried:
-                raise Broken(f"{self.name}@{offset}: nobody sent {payload!r}")
+                raise Broken(f"{self.name}@{offset}: nobody sent {_short(payload)}")
             if payload in places:
-                raise Broken(f"{payload!r} is stored twice: at {places[payload]} and {offset}")
+                raise Broken(
+                    f"{_short(payload)} is stored twice: at {places[payload]} and {offset}"
+                )
             places[payload] = offset
             producer = payload.partition(b":")[0]
             if self.tried[payload] < last[producer]:
-                raise Broken(f"{self.name}@{offset}: {payload!r} is out of its producer's order")
-            last[producer] = self.tried[payload]
-        for payload, offset in self.stored.items():
-            if places.get(payload) != offset:
                 raise Broken(
-                    f"{payload!r} was acknowledged at {offset}, and is {places.get(payload)}"
+                    f"{self.name}@{offset}: {_short(payload)} is out of its producer's order"
                 )
-        for offset in self.log:
-            if offset >= len(content):
-                raise Broken(f"{self.name}@{offset} was seen, and is not there in the end")
+            last[producer] = self.tried[payload]
+        return places
 
 
 class SubscriptionBook:
@@ -91,6 +106,7 @@ class SubscriptionBook:
         """By offset, the number and the time of the confirmation."""
         self._confirmations = 0
         self.power_losses = 0
+        self._moving = 0
         self._now_s = now_s
 
     def attached(self) -> int:
@@ -99,9 +115,22 @@ class SubscriptionBook:
 
     def confirm(self, ranges: Iterable[tuple[int, int]]) -> None:
         self._confirmations += 1
+        if self._moving:
+            return
         for first, end in ranges:
             for offset in range(first, end):
                 self._confirmed.setdefault(offset, (self._confirmations, self._now_s()))
+
+    @contextlib.contextmanager
+    def moving(self) -> Generator[None]:
+        """The cursor is moved meanwhile, or later if whoever asks dies over it: nothing counts as confirmed then."""
+        self._moving += 1
+        self._confirmed.clear()
+        try:
+            yield
+        finally:
+            self._moving -= 1
+            self._confirmed.clear()
 
     def power_lost(self, synced_until_s: float) -> None:
         """What was confirmed later may come again."""
@@ -133,3 +162,8 @@ class SubscriptionBook:
         missing = [offset for offset in range(end) if offset not in self.seen]
         if missing:
             raise Broken(f"{self.name} never got {missing[:10]} of {end}")
+
+
+def _short(payload: bytes) -> str:
+    """Without what only fills it."""
+    return payload.rstrip(b".").decode()

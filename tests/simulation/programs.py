@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "/default/events"
 MOVED: Final = "/default/moved"
-MESSAGES: Final = 60
+PAYLOAD_BYTES_MAX: Final = 900
+MESSAGES: Final = 50
 """Of each producer."""
 EVER_S: Final = 3000.0
 """For whatever never gives up; beyond the bound of the world's rest."""
@@ -50,6 +51,8 @@ class Way(NamedTuple):
     nacked: float = 0.0
     """Share of the batches that are given back."""
     is_cumulative: bool = False
+    seeks: float = 0.0
+    """After a batch, how often it goes back."""
     leaves: float = 0.0
     """After a batch, how often it closes and comes again."""
 
@@ -71,7 +74,7 @@ class Programs:
             "loader": self._loader,
             "sender": self._sender,
             "billing": lambda: self._consumers(
-                Way("billing", "exclusive", is_cumulative=True, leaves=0.2), reads=True
+                Way("billing", "exclusive", is_cumulative=True, seeks=0.03, leaves=0.2), reads=True
             ),
             "workers": lambda: self._consumers(
                 Way("workers", "shared", nacked=0.2),
@@ -100,7 +103,7 @@ class Programs:
         ) as producer:
             while (first := producer.next_sequence) < MESSAGES:
                 end = min(MESSAGES, first + self._dice.choice([1, 1, 3, 10]))
-                payloads = [book.try_(b"loader:%d" % number) for number in range(first, end)]
+                payloads = [book.try_(_payload(b"loader", number)) for number in range(first, end)]
                 receipts = await producer.send_many(payloads, keys=[self._key() for _ in payloads])
                 for payload, receipt in zip(payloads, receipts, strict=True):
                     book.acknowledged(payload, receipt.offset)
@@ -119,7 +122,10 @@ class Programs:
         async with client.producer(TOPIC, send_timeout=EVER_S) as producer:
             while self._sent < MESSAGES:
                 self._sent += 1
-                payload = book.try_(b"sender-%d:%d" % (life, self._sent))
+                if self._dice.random() < 0.1:
+                    await self._send_later(producer)
+                    continue
+                payload = book.try_(_payload(b"sender-%d" % life, self._sent))
                 if self._dice.random() < 0.2:
                     producer.send_nowait(payload, key=self._key())
                     continue
@@ -129,6 +135,13 @@ class Programs:
             await producer.flush()
         self.is_sent = True
         return True
+
+    async def _send_later(self, producer: danubius.Producer) -> None:
+        book = self._world.topic(TOPIC)
+        # A name of its own: it is published when it is due, whatever its producer sends meanwhile.
+        payload = book.try_(_payload(b"later-%d" % self._sent, self._sent))
+        await producer.send(payload, key=self._key(), deliver_after=self._dice.uniform(0.01, 1.5))
+        book.scheduled.add(payload)
 
     # ------------------------------------------------------------ receiving
 
@@ -167,9 +180,18 @@ class Programs:
                 else:
                     await consumer.ack(batch)
                 await self._pause(0.02)
+                if self._dice.random() < way.seeks:
+                    await self._seek(client, book)
                 if self._dice.random() < way.leaves:
                     return False
         return True
+
+    async def _seek(self, client: danubius.Client, book: SubscriptionBook) -> None:
+        """Back to somewhere: from there on all comes again."""
+        to = self._dice.randint(0, max(book.seen))
+        self._world.note("seek of", book.name, "to", to)
+        with book.moving():
+            await client.admin.seek(TOPIC, book.name, to)
 
     async def _read(self, client: danubius.Client) -> bool:
         """From an offset to the end, again and again."""
@@ -263,11 +285,17 @@ class Witness:
             moves: int, ranges: Iterable[tuple[int, int]], reply: object, payload: object
         ) -> None:
             # What was still under way when the power failed is as if it had been confirmed before.
-            if not isinstance(reply, DanubiusError) and losses == book.power_losses:
+            is_current = moves == lane._moves.count and losses == book.power_losses
+            if is_current and not isinstance(reply, DanubiusError):
                 book.confirm(ranges)
             on_ack_reply(moves, ranges, reply, payload)
 
         lane.on_attached, lane._on_ack_reply = note_attached, note_reply
+
+
+def _payload(name: bytes, number: int) -> bytes:
+    """Of sizes that differ, and always the same for one number."""
+    return b"%s:%d:%s" % (name, number, b"." * (number * 7919 % PAYLOAD_BYTES_MAX))
 
 
 async def _next_batch(

@@ -155,12 +155,18 @@ class Story:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + REST_S
         net = self._world.net
-        while net.half_open(HOST) or not await self._audit(_is_at_rest, self._programs):
+        while net.half_open(HOST) or not await self._is_at_rest():
             if loop.time() > until_s:
                 raise Broken(f"no rest {REST_S:.0f} s after the last fault")
             await asyncio.sleep(_LOOK_S)
         self._world.note("at rest")
         self._programs.is_over = True
+
+    async def _is_at_rest(self) -> bool:
+        programs, book = self._programs, self._world.topic(TOPIC)
+        if not (programs.loaded and programs.is_sent and book.scheduled <= {*book.log.values()}):
+            return False
+        return await self._audit(_has_no_backlog, TOPIC)
 
     async def _settle_accounts(self) -> None:
         """An orderly end, one more life, and everything is read."""
@@ -177,7 +183,7 @@ class Story:
             raise Broken(
                 f"not moved: {sorted(given - moved)[:5]}; only moved: {sorted(moved - given)[:5]}"
             )
-        if not await self._audit(_is_at_rest, self._programs):
+        if not await self._is_at_rest():
             raise Broken("a restart brought something back that was acknowledged")
 
     async def _audit(self, ask: Callable[..., Any], fact: object) -> Any:
@@ -197,10 +203,8 @@ async def _asked(ask: Callable[..., Any], fact: object) -> Any:
         await asyncio.sleep(_LOOK_S)
 
 
-async def _is_at_rest(client: danubius.Client, programs: Programs) -> bool:
-    if not (programs.loaded and programs.is_sent):
-        return False
-    described = await client.describe_topic(TOPIC)
+async def _has_no_backlog(client: danubius.Client, topic: str) -> bool:
+    described = await client.describe_topic(topic)
     return len(described.subscriptions) == 5 and not any(
         subscription.backlog for subscription in described.subscriptions
     )

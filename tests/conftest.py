@@ -46,7 +46,6 @@ _LONG = (
     "test_walk_through.py",
     "test_crash.py",
     "test_live_broker_fuzz.py",
-    "test_hostile_peers.py",
     "test_grpc_attacks.py",
     "test_diskless.py",
     "test_grpc_crash.py",

@@ -83,6 +83,7 @@ class World:
         self.story: list[str] = []
         """What was done to it, and when."""
         self.lives = 0
+        self.has_served = asyncio.Event()
         self.disk_trouble_s: float | None = None
         """Since when the disk may not have synced what it should."""
         self.is_resting = False
@@ -180,6 +181,7 @@ class World:
         if error is None:
             self.note("the broker serves, life", self.lives)
             self._standalone = task.result()
+            self.has_served.set()
         elif isinstance(error, StorageFailed | StorageFull):
             self.note("the broker does not start:", error)
             self.kill_broker(RESTART_S)

@@ -229,8 +229,17 @@ class SimTransport(asyncio.Transport):
             self._under_way.clear()
             self.reset(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
 
-    def give_window(self, count: int) -> None:
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it holds something back until the other side has read."""
+        return bool(self._unsent)
+
+    def widen(self, count: int) -> None:
         """The other side has read so much."""
+        self._window_bytes += count
+
+    def give_window(self, count: int) -> None:
+        """The same, and what waited for it goes on."""
         self._window_bytes += count
         if self.is_gone and not self._unsent:
             return
@@ -292,8 +301,11 @@ class SimTransport(asyncio.Transport):
 
     def _was_read(self, count: int) -> None:
         other = self.other
-        delay_s = other.link.delay_s
-        self._loop.call_later(delay_s, other.give_window, count, context=self.net.context)
+        if other.is_waiting:
+            delay_s = other.link.delay_s
+            self._loop.call_later(delay_s, other.give_window, count, context=self.net.context)
+        else:  # nobody can tell when it hears of it
+            other.widen(count)
 
     def _read_eof(self) -> None:
         protocol = self._protocol

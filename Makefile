@@ -11,7 +11,7 @@ export HYPOTHESIS_PROFILE ?= ci
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test prove prove-dev coverage test-azure test-danube-clients check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
+.PHONY: help setup demo test prove simulate prove-dev coverage test-azure test-danube-clients check format docs protos bench bench-rabbitmq bench-spark bench-cold bench-grpc fuzz lock clean
 
 help: ## print this
 	@echo 'make <target>; nothing needs to be set up before'
@@ -41,6 +41,10 @@ prove: $(STAMP) ## what is too long for `make test`: kills, histories and sizes 
 	make --no-print-directory fuzz || failed=1; \
 	make --no-print-directory prove-dev || failed=1; \
 	exit $$failed
+
+SEED ?= 0
+simulate: $(STAMP) ## one simulated world, exactly: make simulate SEED=17 (as a failing test says), or SEED="1 2 3"
+	@PYTHONPATH=src:tests $(PY) -m simulation $(SEED)
 
 prove-dev: $(STAMP) ## every test in Python's development mode, which watches asyncio and memory (half as long again)
 	$(subst $(PY),$(PY) -X dev,$(PYTEST)) -n 2 --dist worksteal -m 'not spark and not azure and not danube_clients' tests

@@ -46,7 +46,6 @@ _LONG = (
     "test_walk_through.py",
     "test_crash.py",
     "test_live_broker_fuzz.py",
-    "test_hostile_peers.py",
     "test_grpc_attacks.py",
     "test_diskless.py",
     "test_grpc_crash.py",
@@ -60,6 +59,7 @@ _LONG = (
     "test_grpc_chaos.py",
     "test_cold_storage.py",
     "test_limits_of_topics.py",
+    "test_seeds.py",
 )
 """Files with tests that take long, or wait for long: they go first, the longest before the others."""
 _SPARK_WARNS = (

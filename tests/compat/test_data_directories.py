@@ -21,6 +21,7 @@ import pytest
 
 import danubius
 from danubius.app.options import StandaloneOptions
+from danubius.app.ports import Ports
 from danubius.app.standalone import Standalone
 from danubius.broker.data_directory import FORMAT_VERSION
 from danubius.wal.config import JournalConfig
@@ -70,7 +71,7 @@ async def running(path: Path, wall_us: int) -> AsyncGenerator[danubius.Client]:
     broker = Standalone(
         StandaloneOptions(path, port=0, http_port=0),
         journal_config=JOURNAL,
-        clock=OldClock(wall_us),
+        ports=Ports(clock=OldClock(wall_us)),
     )
     await broker.start()
     try:

@@ -11,9 +11,8 @@ import pytest
 
 import danubius
 from danubius.wire.commands import Opcode
-from e2e.lossy_proxy import LossyProxy
 from e2e.raw_wire import PeerClosed, RawPeer, frame
-from e2e.traffic import bystander, collect, eventually, numbered, payloads, read_all, take
+from e2e.traffic import bystander, collect, eventually, numbered, payloads, read_all
 from patience import HANG_S, SOON_S
 
 if TYPE_CHECKING:
@@ -164,54 +163,6 @@ async def test_client_that_never_waits_is_told(broker: BrokerProcess, topic: str
     assert 500 <= accepted <= 1_000
 
 
-async def test_half_open_connections_give_way(broker: BrokerProcess, topic: str) -> None:
-    """Consumers that vanish without a word: exclusive is taken over, failover promotes, shared redelivers.
-
-    All vanish at once so that the keepalive is waited for once.
-    """
-    async with (
-        bystander(broker.url, topic) as other,
-        danubius.connect(broker.url) as client,
-        client.producer(topic) as producer,
-        LossyProxy(broker.port) as proxy,
-        RawPeer(proxy.port) as lost,
-    ):
-        await producer.send_many(numbered(20))
-        limit = 4 * (await lost.hello()).fields[4] / 1000 + 2.0
-        assert limit <= 60.0, "a vanished peer would hold on to its messages for minutes"
-        for kind in ("failover", "shared"):
-            handle = await lost.subscribe(topic, kind, kind, "lost")
-            await lost.send(frame(Opcode.FLOW, (handle, 1_000, MIB)))
-            assert (await lost.receive()).opcode == Opcode.DELIVER
-        async with (
-            client.consumer(topic, subscription="failover", type="failover") as standby,
-            client.consumer(topic, subscription="shared", type="shared") as colleague,
-        ):
-            proxy.freeze()
-            await other.check()
-            promoted = await take(standby, 20, within_s=limit + 30.0)
-            redelivered = await take(colleague, 20)
-            await other.check()
-    assert payloads(promoted) == numbered(20)
-    assert sorted(m.offset for m in redelivered) == list(range(20))
-
-
-async def test_client_notices_a_broker_that_fell_silent(broker: BrokerProcess, topic: str) -> None:
-    """A send over a frozen line fails by its deadline with a clear error instead of hanging."""
-    async with (
-        LossyProxy(broker.port) as proxy,
-        danubius.connect(proxy.url) as client,
-        client.producer(topic, send_timeout=4.0) as producer,
-    ):
-        await producer.send(b"fine")
-        proxy.freeze()
-        with pytest.raises(danubius.DanubiusError) as caught:
-            async with asyncio.timeout(HANG_S):
-                await producer.send(b"lost")
-        assert caught.value.is_retryable
-        proxy.cut()
-
-
 async def test_thousand_idle_connections(start_broker: StartBroker, topic: str) -> None:
     """They cost little, hold nobody up, and leave nothing behind."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -232,12 +183,6 @@ async def test_thousand_idle_connections(start_broker: StartBroker, topic: str) 
         await eventually(
             lambda: broker.open_files() < files_before + 50, "the connections are forgotten"
         )
-
-
-async def test_connection_that_says_nothing_is_closed(broker: BrokerProcess) -> None:
-    """No HELLO within the handshake's deadline: the broker hangs up."""
-    async with RawPeer(broker.port) as silent:
-        await silent.wait_closed(within_s=HANG_S)
 
 
 @pytest.mark.parametrize("size", [8 * MIB + 1, 12 * MIB])

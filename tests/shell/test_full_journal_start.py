@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import danubius
 from danubius.app.options import StandaloneOptions
+from danubius.app.ports import Ports
 from danubius.app.standalone import Standalone
 from danubius.model.limits import KIB
 from danubius.shard.state.checkpoint import Checkpointer
@@ -25,7 +26,7 @@ TOPIC = "/default/t"
 def _broker(files: SimFiles) -> Standalone:
     return Standalone(
         StandaloneOptions(Path("/data"), port=0, http_port=0),
-        files=files,
+        ports=Ports(files=files),
         journal_config=JournalConfig(file_bytes=64 * KIB, files_max=8, fill_bytes=0),
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from danubius.app.options import StandaloneOptions
+from danubius.app.ports import Ports
 from danubius.app.standalone import Standalone
 from danubius.shard.state.checkpoint import FAILURES_MAX
 from danubius.shard.state.facts import BARRIER
@@ -30,7 +31,7 @@ async def test_health_is_503_while_every_checkpoint_fails_and_200_once_one_succe
     files = SimFiles()
     server = Standalone(
         StandaloneOptions(Path("/data"), port=0, http_port=0),
-        files=files,
+        ports=Ports(files=files),
         journal_config=JournalConfig(fill_bytes=0),
     )
     await server.start()

@@ -16,6 +16,7 @@ import pytest
 
 import danubius
 from danubius.app.options import StandaloneOptions
+from danubius.app.ports import Ports
 from danubius.app.standalone import Standalone
 from danubius.broker.config import BrokerConfig
 from danubius.errors import DanubiusError
@@ -35,7 +36,7 @@ DATA = Path("/data")
 def make_broker(files: SimFiles) -> Standalone:
     return Standalone(
         StandaloneOptions(DATA, port=0, http_port=0),
-        files=files,
+        ports=Ports(files=files),
         # Small bounds, so that a short run rolls files, seals ledgers, flushes and checkpoints.
         broker_config=BrokerConfig(
             checkpoint_bytes=MIB, ack_journal_interval_ms=5, checkpoint_interval_ms=300

@@ -5,9 +5,9 @@ Ten looks a second cost nothing to speak of and find every stall that is longer 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
+from danubius.runtime import ambient
 from danubius.runtime.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class LoopLag:
 
     def start(self) -> None:
         # Not the loop's own time: some loops look at the clock once a turn, and would not see a turn that is long.
-        self._due_s = time.monotonic() + INTERVAL_S
+        self._due_s = ambient.monotonic_ns() / 1e9 + INTERVAL_S
         self._timer = self._loop.call_later(INTERVAL_S, self._look)
 
     def stop(self) -> None:
@@ -36,5 +36,5 @@ class LoopLag:
             self._timer.cancel()
 
     def _look(self) -> None:
-        self.histogram.add(time.monotonic() - self._due_s)
+        self.histogram.add(ambient.monotonic_ns() / 1e9 - self._due_s)
         self.start()

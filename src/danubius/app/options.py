@@ -36,8 +36,8 @@ class StandaloneOptions(msgspec.Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 6651
     """Native protocol; 0 picks a free port."""
-    http_port: int = 6652
-    """Health and metrics; 0 picks a free port."""
+    http_port: int | None = 6652
+    """Health, metrics and REST; 0 picks a free port. None: HTTP is not served."""
     allowed_hosts: str = ""
     """Names that HTTP answers to beside this machine's own, separated by commas."""
     grpc: GrpcPorts | None = None

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.app.diskless import DisklessHome
@@ -18,6 +17,7 @@ from danubius.app.loop_lag import LoopLag
 from danubius.app.metrics import Metrics
 from danubius.app.options import dialable, http_hosts
 from danubius.app.options import ledger_config as scaled_ledger_config
+from danubius.app.ports import Ports
 from danubius.app.reload import Reload
 from danubius.app.tiering import check_owner, open_tier
 from danubius.broker.appliers import APPLIERS
@@ -33,8 +33,7 @@ from danubius.edge.rest.serving import rest_routes
 from danubius.errors import BrokerReplaced, DataDirectoryDamaged, InvalidArgument
 from danubius.ledger.leftovers import find_leftovers
 from danubius.ledger.storage import LedgerStorage
-from danubius.runtime.clock import SystemClock
-from danubius.runtime.files import LocalFiles, raise_open_files_limit
+from danubius.runtime import ambient
 from danubius.runtime.listening import EXPOSED, is_exposed
 from danubius.runtime.privacy import is_open_to_others
 from danubius.shard.recovery.replay import Recovery
@@ -57,8 +56,6 @@ if TYPE_CHECKING:
     from danubius.errors import DanubiusError
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.store import LedgerStore
-    from danubius.runtime.clock import Clock
-    from danubius.runtime.files import Files
     from danubius.shard.features.offload.offloading import Tier
     from danubius.shard.recovery.survey import Survey
     from danubius.shard.state.tokens import OnDone
@@ -90,20 +87,20 @@ class _Parts(NamedTuple):
 class Standalone:
     """A broker process's insides: start, serve, stop."""
 
-    def __init__(  # noqa: PLR0913  # one keyword for each part that may be another
+    def __init__(  # the outside, and one keyword for each part's settings
         self,
         options: StandaloneOptions,
         *,
-        files: Files | None = None,
-        clock: Clock | None = None,
+        ports: Ports | None = None,
         broker_config: BrokerConfig | None = None,
         ledger_config: LedgerConfig | None = None,
         journal_config: JournalConfig | None = None,
         configured: Configured | None = None,
     ) -> None:
         self._options = options
-        self._files = files or LocalFiles()
-        self._clock = clock or SystemClock()
+        self._ports = ports or Ports()
+        self._files = self._ports.files
+        self._clock = self._ports.clock
         self._broker_config = broker_config or BrokerConfig()
         self._ledger_config = ledger_config or scaled_ledger_config(options.cache_bytes)
         self._journal_config = journal_config or JournalConfig()
@@ -136,7 +133,7 @@ class Standalone:
             self._home = await asyncio.to_thread(DisklessHome.open, self._options, self._files)
         else:
             self._home = DataDirectory.open(
-                self._options.data_dir, self._files, f"broker-{uuid.uuid4().hex[:12]}"
+                self._options.data_dir, self._files, f"broker-{ambient.token(6).hex()}"
             )
         self._running.callback(self._home.release)
         self._warn()
@@ -174,7 +171,9 @@ class Standalone:
         parts = await self._open_parts(loop, post)
         self._journal, snapshots, tier = parts.journal, parts.snapshots, parts.tier
         store, cold = (parts.store, None) if tier is None else (tier.store, tier.store)
-        self._ledgers = LedgerStorage(self._ledger_config, store, post, self._clock, cold=cold)
+        self._ledgers = LedgerStorage(
+            self._ledger_config, store, post, self._clock, self._ports.spawn, cold=cold
+        )
         self._running.callback(self._ledgers.close)
         self.shard = Shard(
             self._broker_config,
@@ -199,7 +198,7 @@ class Standalone:
         self._node.start()
         if isinstance(self._journal, ObjectJournal):
             self._watch(self._journal)
-        self._checkpointer = Checkpointer(self.shard, snapshots)
+        self._checkpointer = Checkpointer(self.shard, snapshots, self._ports.spawn)
         self._checkpointer.start(position)
         self._running.callback(self._checkpointer.stop)
         probe = JournalProbe(self.shard)
@@ -258,7 +257,10 @@ class Standalone:
             except DataDirectoryDamaged as damage:
                 raise await asyncio.to_thread(home.explain, damage) from None
             return _Parts(journal, home.snapshots, home.ledgers, None, survey)
-        journal = Journal(self._journal_config, files, home.journal)
+        ports = self._ports
+        journal = Journal(
+            self._journal_config, files, home.journal, spawn=ports.spawn, clock=ports.clock
+        )
         snapshots = SnapshotStore(files, home.snapshots)
         survey = await asyncio.to_thread(survey_state, snapshots, journal, home.broker_id)
         store = await asyncio.to_thread(self._open_store, home, survey)
@@ -268,7 +270,7 @@ class Standalone:
     def _open_store(self, home: DataDirectory, survey: Survey) -> LedgerStore:
         """The ledgers of a directory; it is taken up as soon as nothing is left that could refuse it."""
         settings = self._options.ledger_store
-        open_files_max = min(LEDGER_FILES_MAX, raise_open_files_limit() // 2)
+        open_files_max = min(LEDGER_FILES_MAX, self._ports.raise_open_files() // 2)
         open_store = functools.partial(
             open_ledger_store, settings, home, self._files, open_files_max
         )
@@ -302,6 +304,16 @@ class Standalone:
         self.edge = BinaryEdge(self._node, loop, self._home.broker_id)
         self.port = await self.edge.open(options.host, options.port, dialable(options.host))
         self._introduce()
+        if options.http_port is not None:
+            await self._listen_http(loop, options.http_port)
+        front, self._front = self._front, None
+        if front is not None:
+            self._grpc = await open_grpc(
+                front, self._node, options, self._home.path, self._files, self.http_url
+            )
+
+    async def _listen_http(self, loop: asyncio.AbstractEventLoop, port: int) -> None:
+        options = self._options
         lag = LoopLag(loop)
         lag.start()
         self._running.callback(lag.stop)
@@ -313,13 +325,8 @@ class Standalone:
         routes = rest_routes(self._rest, VERSION)
         report = HealthReport(self._problems, self._facts)
         app = build_app(report, metrics.render, routes, figures, http_hosts(options))
-        self._http = make_server(app, options.host, options.http_port)
+        self._http = make_server(app, options.host, port)
         self.http_port = await self._http.open()
-        front, self._front = self._front, None
-        if front is not None:
-            self._grpc = await open_grpc(
-                front, self._node, options, self._home.path, self._files, self.http_url
-            )
 
     def _introduce(self) -> None:
         about = self._node.about
@@ -334,6 +341,9 @@ class Standalone:
 
     @property
     def http_url(self) -> str:
+        """Empty: HTTP is not served."""
+        if self._http is None:
+            return ""
         return f"http://{dialable(self._options.host)}:{self.http_port}"
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +26,7 @@ from danubius.model.subscription import (
 )
 from danubius.model.topic import Dispatch, Durability, Retention, TopicSpec
 from danubius.record.batch import Codec
+from danubius.runtime import ambient
 from danubius.wire.commands import Access, Subscribe
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def check_positive(option: str, seconds: float) -> float:
 
 def random_name(kind: str) -> str:
     """A name that nobody else has."""
-    return f"{kind}-{os.urandom(8).hex()}"
+    return f"{kind}-{ambient.token(8).hex()}"
 
 
 def check_count(option: str, value: int, least: int, most: int) -> None:

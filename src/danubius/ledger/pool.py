@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -41,6 +40,7 @@ from danubius.ledger.entry import LedgerRef
 from danubius.ledger.pool_read import Join, Move, PoolFile, PoolReader
 from danubius.model.limits import MIB
 from danubius.record.checksum import crc32c
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ class LedgerPool:
         directory: Path,
         *,
         file_bytes: int = FILE_BYTES,
-        salt: Callable[[], int] = lambda: secrets.randbits(32),
+        salt: Callable[[], int] = lambda: int.from_bytes(ambient.token(4)),
     ) -> None:
         self._files = files
         self._directory = directory

@@ -11,8 +11,9 @@ while nobody waits; a wait in vain costs most of the confidence, so an idle loop
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final, Protocol
+
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,12 +85,12 @@ class BusyPoll:
         self.is_polling = False
 
     def on_turn(self, count: int) -> None:
-        if self._eagerness.on_turn(count, time.monotonic_ns()) and not self.is_polling:
+        if self._eagerness.on_turn(count, ambient.monotonic_ns()) and not self.is_polling:
             self.is_polling = True
             self._loop.call_soon(self._poll)
 
     def _poll(self) -> None:
-        if self._is_awaited() and self._eagerness.on_nothing(time.monotonic_ns()):
+        if self._is_awaited() and self._eagerness.on_nothing(ambient.monotonic_ns()):
             self._loop.call_soon(self._poll)  # a loop with something to call does not sleep
         else:
             self.is_polling = False

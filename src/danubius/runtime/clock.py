@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
+
+from danubius.runtime import ambient
 
 
 class Clock(Protocol):
@@ -18,7 +19,7 @@ class SystemClock:
     """The machine's clocks."""
 
     def monotonic_ns(self) -> int:
-        return time.monotonic_ns()
+        return ambient.monotonic_ns()
 
     def wall_us(self) -> int:
-        return time.time_ns() // 1000
+        return ambient.wall_ns() // 1000

@@ -39,6 +39,8 @@ class SimFiles:
         """All files together; None for endless. May be changed at any time."""
         self.counts: Counter[str] = Counter()
         """Operations done or tried: open, write, read, sync, truncate, rename, remove, mkdir, …"""
+        self.on_power_loss: Callable[[], None] | None = None
+        """Called when the power fails by itself, before whoever was at work hears of it."""
         self._random = random.Random(seed)
         self._mutex = threading.RLock()
         """Guards everything: threads of one broker share its disk."""
@@ -256,6 +258,8 @@ class SimFiles:
                 self._is_off = True
                 if cut is not None:
                     cut(self._random.random())
+                if self.on_power_loss is not None:
+                    self.on_power_loss()
                 raise PowerLost
         for fault in self._faults:
             if fault.strikes(operation):

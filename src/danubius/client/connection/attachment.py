@@ -8,7 +8,6 @@ waiting cannot help. `held` is what the broker knows it by now, and every change
 from __future__ import annotations
 
 import asyncio
-import random
 from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -17,6 +16,7 @@ from danubius.client.connection.session import expect, ignore
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import Backoff
 from danubius.errors import BrokerUnavailable, DanubiusError, Retry
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from danubius.client.connection.route import Route
@@ -67,7 +67,7 @@ class Attachment(Generic[ReplyT]):
         self._route = route
         self._owner = owner
         self._reply_type = reply_type
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(ambient.chance)
         self._attempt = 0
         self._timer: asyncio.TimerHandle | None = None
         self._first: asyncio.Future[None] | None = None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
@@ -30,6 +29,7 @@ from danubius.errors import (
     ProtocolViolation,
     UnsupportedVersion,
 )
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ class Link:
         self._failure: DanubiusError | None = None
         self._users: dict[LinkUser, None] = {}
         self._watchers: dict[TopicWatcher, None] = {}
-        self._pace = RedialPace(random.random)
+        self._pace = RedialPace(ambient.chance)
         self._changes = Gate()
         self._dialler: asyncio.Task[None] | None = None
         disown_after_fork(self)

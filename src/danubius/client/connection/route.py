@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
@@ -21,6 +20,7 @@ from danubius.client.connection.gate import Gate
 from danubius.client.core.repeat import fresh
 from danubius.client.core.retry import DELAY_MAX_S, STEADY_SESSION_S, Backoff
 from danubius.errors import ClientClosed, DanubiusError, DeadlineExceeded, TopicMoved
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -76,7 +76,7 @@ class Route:
         self._search: asyncio.Task[None] | None = None
         self._asking = 0
         self._looks = 0
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(ambient.chance)
         self._said: deque[str] = deque(maxlen=_SAID_MAX)
         self._since_s = 0.0
         self._settled_s = -math.inf

@@ -9,7 +9,6 @@ dropped then: the broker delivers those messages again.
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 from collections import deque
 from functools import partial
@@ -35,6 +34,7 @@ from danubius.errors import (
     Retry,
     SubscriptionMoved,
 )
+from danubius.runtime import ambient
 from danubius.wire.commands import (
     Ack,
     AnyCommand,
@@ -95,7 +95,7 @@ class ConsumerLane(Consumer):
         self._confirmed: asyncio.Future[None] | None = None
         self._flush_handle: asyncio.Handle | None = None
         self._flushed_s = 0.0
-        self._ack_backoff = Backoff(random.random)
+        self._ack_backoff = Backoff(ambient.chance)
         self._is_pausing = False
         self._error: DanubiusError | None = None
 

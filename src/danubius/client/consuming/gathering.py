@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,6 +22,7 @@ from danubius.errors import DanubiusError, InvalidBatch, Retry
 from danubius.model.limits import MIB
 from danubius.model.subscription import AtOffset
 from danubius.record.scan import iter_batches
+from danubius.runtime import ambient
 from danubius.wire.commands import AnyCommand, Fetch, Fetched
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Gatherer:
         self._waiting: _Waiting | None = None
         self._life = 0
         """Rises when everything is dropped: answers to older questions mean nothing."""
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(ambient.chance)
         self._timer: asyncio.TimerHandle | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._looking: tuple[str, Held] | None = None
@@ -236,7 +235,7 @@ class Gatherer:
         self._look_timer = self._loop.call_later(self._patience_s, self._look)
         if self._looking is not None and self._looking[0] in self._store.held:
             return
-        late_ms = time.time_ns() // 1_000_000 - int(self._patience_s * 1000)
+        late_ms = ambient.wall_ns() // 1_000_000 - int(self._patience_s * 1000)
         for message_id, held in self._store.held.items():
             if held.until_ms < late_ms and held.last is None:
                 self._looking = message_id, held

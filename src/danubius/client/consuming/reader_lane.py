@@ -7,7 +7,6 @@ until something new is there. A reader remembers its own position, so a lost con
 from __future__ import annotations
 
 import asyncio
-import random
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from danubius.client.messages import Handout, Message, ReceivedBatch, open_deliv
 from danubius.client.options import check_timeout
 from danubius.errors import ClientClosed, DanubiusError, Retry
 from danubius.model.subscription import AtOffset, Position
+from danubius.runtime import ambient
 from danubius.wire.commands import AnyCommand, Fetch, Fetched, OffsetResolved, ResolveOffset
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ReaderLane(Reader):
         self._mishaps: list[DanubiusError] = []
         self._call = 0
         self._is_fetching = False
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(ambient.chance)
         self._timer: asyncio.TimerHandle | None = None
         self._arrivals = Gate() if arrivals is None else arrivals
         self._error: DanubiusError | None = None

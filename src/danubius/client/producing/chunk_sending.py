@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from typing import TYPE_CHECKING, Protocol
 
 from danubius.client.core.checks import checked_size, to_bytes
 from danubius.client.core.chunks import Slicer, plan, write_offsets
 from danubius.errors import DanubiusError, DeadlineExceeded, InvalidArgument
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,12 +87,12 @@ def slice_message(
     key_bytes = len(key) if key is not None else 0
     attribute_bytes = size - len(payload) - key_bytes
     cuts = plan(len(payload), piece_bytes, key_bytes, attribute_bytes)
-    return Slicer(os.urandom(16).hex(), payload, attributes, cuts)
+    return Slicer(ambient.token(16).hex(), payload, attributes, cuts)
 
 
 def _next_until(lane: PieceLane, promised_ms: int, timeout_ms: int) -> int:
     """Until when the piece after the next one will be stored; raises if the next one is too late to keep a promise."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = ambient.wall_ns() // 1_000_000
     if promised_ms and now_ms + timeout_ms > promised_ms:
         raise DeadlineExceeded(
             f"the pieces of a message to {lane.topic} did not get through within {lane.options.send_timeout_s:g} s"

@@ -8,7 +8,6 @@ most, never early. The messages' publish time is their due time: that is when th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -26,6 +25,7 @@ from danubius.client.producing.shipper import Shipper
 from danubius.errors import DanubiusError, InvalidArgument, Overloaded
 from danubius.model.limits import DELAY_MAX_MS
 from danubius.model.topic import Dispatch
+from danubius.runtime import ambient
 from danubius.wire.commands import AnyCommand, OpenProducer, Schedule
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ OPEN_BATCHES_MAX: Final = 4096
 
 
 def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return ambient.wall_ns() // 1_000_000
 
 
 def dues_of(
@@ -163,7 +163,7 @@ class _Open:
     def __init__(self, options: ProducerOptions) -> None:
         self.batch = Accumulator(options.batch_bytes, options.batch_records)
         self.waiters = Waiters()
-        self.since_ns = time.monotonic_ns()
+        self.since_ns = ambient.monotonic_ns()
 
 
 class DelayedLane:
@@ -285,7 +285,7 @@ class DelayedLane:
                 await self._wait_room()
             self._check_alive()
             part = cut(draft, start, stop)
-            self._encode(part, bundle.part(stop - start), times, time.monotonic_ns())
+            self._encode(part, bundle.part(stop - start), times, ambient.monotonic_ns())
             self._shipper.pump()
             start = stop
         await asyncio.sleep(0)  # the socket and the answers have their turn

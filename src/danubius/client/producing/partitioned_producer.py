@@ -6,7 +6,6 @@ shared out evenly, so that the lanes together keep its bound.
 
 from __future__ import annotations
 
-import random
 from array import array
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -25,6 +24,7 @@ from danubius.client.producing.producer_lane import ProducerLane
 from danubius.client.producing.receipts import PartitionedReceipts
 from danubius.errors import DanubiusError, InvalidArgument
 from danubius.model.partitions import partition_name, route
+from danubius.runtime import ambient
 from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class PartitionedProducer(Producer):
         self._options = options
         self._partitions = partitions
         self._lanes: list[ProducerLane] = []
-        self._turn = random.randrange(partitions)  # noqa: S311  # no secret: only not all at the first
+        self._turn = int(ambient.chance() * partitions)  # only not all at the first
         self._route: Callable[[bytes], int] = partial(route, partitions=partitions)
         self._watch = PartitionWatch(connections.home, options.topic, self._grow)
 

@@ -8,7 +8,6 @@ who wait for it. There is no task and no timer per message.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
 from danubius.client.connection.gate import Gate
@@ -31,6 +30,7 @@ from danubius.client.producing.settlement import UNHEARD, Bundle, Settlement, So
 from danubius.client.producing.shipper import Shipper
 from danubius.errors import ClientClosed, DanubiusError, MessageTooLarge, Overloaded
 from danubius.record.encode import encode_one
+from danubius.runtime import ambient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -217,7 +217,7 @@ class ProducerLane(Producer):
                 await self._wait_room(self._options.batch_bytes)
             whole = stop - start == count
             part = draft if whole else cut(draft, start, stop)
-            self._encode(part, bundle.part(stop - start), time.monotonic_ns(), ttl_us)
+            self._encode(part, bundle.part(stop - start), ambient.monotonic_ns(), ttl_us)
             start = stop
             if not whole:
                 await asyncio.sleep(0)  # the socket and the answers have their turn
@@ -322,7 +322,7 @@ class ProducerLane(Producer):
         future: asyncio.Future[int] = self._loop.create_future()
         keys = None if key is None else [key]
         draft = Draft([payload], keys, [attributes])
-        self._encode(draft, Sole(future), time.monotonic_ns(), ttl_us, is_chunk=True)
+        self._encode(draft, Sole(future), ambient.monotonic_ns(), ttl_us, is_chunk=True)
         return future
 
     @property
@@ -385,12 +385,12 @@ class ProducerLane(Producer):
         buffer = encode_one(
             payload,
             key,
-            publish_time_us=time.time_ns() // 1000,
+            publish_time_us=ambient.wall_ns() // 1000,
             producer_id=outbox.producer_id,
             producer_epoch=outbox.producer_epoch,
             base_sequence=outbox.next_sequence,
         )
-        self._shipper.ship_at_once(buffer, 1, settlement, time.monotonic_ns())
+        self._shipper.ship_at_once(buffer, 1, settlement, ambient.monotonic_ns())
 
     def _put(
         self,
@@ -408,7 +408,7 @@ class ProducerLane(Producer):
             self._ttl_us = ttl_us
         index = batch.add(payload, key, attributes, size)
         if not index:
-            self._batch_since_ns = time.monotonic_ns()
+            self._batch_since_ns = ambient.monotonic_ns()
         if future is None:
             self._waiters.has_silent = True
         else:
@@ -460,7 +460,7 @@ class ProducerLane(Producer):
             draft,
             self._outbox,
             self._options.codec,
-            time.time_ns() // 1000,
+            ambient.wall_ns() // 1000,
             ttl_us,
             is_chunk=is_chunk,
         )

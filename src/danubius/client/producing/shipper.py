@@ -7,8 +7,6 @@ attaches again after a loss, and gives up what is too old. Everything is a callb
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,6 +24,7 @@ from danubius.errors import (
     Throttled,
 )
 from danubius.model.topic import Dispatch
+from danubius.runtime import ambient
 from danubius.wire.commands import (
     Access,
     AnyCommand,
@@ -71,7 +70,7 @@ class Shipper:
         self._route = route
         self._loop = asyncio.get_running_loop()
         self.attachment = Attachment(route, self, ProducerOpened)
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(ambient.chance)
         self._session: Session | None = None
         self._produce: Produce | None = None
         self._is_renewing = False
@@ -134,7 +133,7 @@ class Shipper:
         deadline_ns = since_ns + self._send_timeout_ns
         self.outbox.add(buffer, count, deadline_ns, settlement)
         if self._expiry_timer is None:
-            self._arm_expiry(deadline_ns - time.monotonic_ns())
+            self._arm_expiry(deadline_ns - ambient.monotonic_ns())
 
     def ship(
         self, buffer: bytes | bytearray, count: int, settlement: Settlement, since_ns: int
@@ -168,7 +167,7 @@ class Shipper:
         deadline_ns = since_ns + self._send_timeout_ns
         parcel = outbox.pass_through(buffer, count, deadline_ns, settlement)
         if self._expiry_timer is None:
-            self._arm_expiry(deadline_ns - time.monotonic_ns())
+            self._arm_expiry(deadline_ns - ambient.monotonic_ns())
         on_reply = partial(self._on_reply, parcel, outbox.generation)
         session.call(produce, on_reply, (buffer,), at_once=at_once)
 
@@ -260,7 +259,7 @@ class Shipper:
 
     def _unstall(self) -> None:
         self._stall_timer = None
-        self._asked_again_ns = time.monotonic_ns()
+        self._asked_again_ns = ambient.monotonic_ns()
         self.pump()
 
     def _arm_expiry(self, delay_ns: int) -> None:
@@ -270,7 +269,7 @@ class Shipper:
     def _expire_if_due(self) -> None:
         """The answer that a batch past its time was waiting for is there."""
         oldest = self.outbox.oldest
-        if oldest is not None and oldest.deadline_ns <= time.monotonic_ns():
+        if oldest is not None and oldest.deadline_ns <= ambient.monotonic_ns():
             if self._expiry_timer is not None:
                 self._expiry_timer.cancel()
             self._expire()
@@ -278,7 +277,7 @@ class Shipper:
     def _expire(self) -> None:
         """Give up what is too old, and look again when the next one could be: one timer for all."""
         self._expiry_timer = None
-        now_ns = time.monotonic_ns()
+        now_ns = ambient.monotonic_ns()
         answer_due_ns = self._asked_again_ns + _ANSWER_GRACE_NS
         if self._refusal is not None and self._stall_timer is None and now_ns < answer_due_ns:
             # Refused, and just sent again: with the answer it is known what became of it, so give it a moment.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
@@ -33,6 +32,7 @@ from danubius.model.ids import parse_name
 from danubius.model.partitions import partition_name, route
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.runtime import ambient
 from danubius.wire.commands import (
     AbortStages,
     CommitStages,
@@ -172,7 +172,7 @@ class Stage:
         for home, group in groups.items():
             batch = encode(
                 [draft.payloads[i] for i in group],
-                publish_time_us=time.time_ns() // 1000,
+                publish_time_us=ambient.wall_ns() // 1000,
                 keys=None if draft.keys is None else [draft.keys[i] for i in group],
                 attributes=(
                     None if draft.attributes is None else [draft.attributes[i] for i in group]

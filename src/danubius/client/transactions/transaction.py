@@ -9,7 +9,6 @@ are delivered again.
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +37,7 @@ from danubius.errors import (
     UnsupportedVersion,
 )
 from danubius.record.encode import encode
+from danubius.runtime import ambient
 from danubius.wire.commands import (
     AbortTransaction,
     AnyCommand,
@@ -335,7 +335,7 @@ class Transaction:
         self, lane: ProducerLane, pieces: Slicer, key: bytes | None, ttl_us: int
     ) -> None:
         """Hand over a message in pieces. They are stored together or not at all, and one directly behind the other."""
-        until_ms = time.time_ns() // 1_000_000
+        until_ms = ambient.wall_ns() // 1_000_000
         keys = None if key is None else [key]
         async with self._turn:
             await self._ship_open(lane, self._draft_of(lane))
@@ -350,7 +350,7 @@ class Transaction:
     ) -> None:
         """Hand a batch to the broker, which takes note of it."""
         opened = await self._wait_attached(lane)
-        now_us = time.time_ns() // 1000
+        now_us = ambient.wall_ns() // 1000
         data = encode(
             draft.payloads,
             publish_time_us=now_us,

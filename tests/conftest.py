@@ -55,7 +55,7 @@ _LONG = (
     "test_grpc_streams.py",
     "test_power_loss.py",
     "test_rest_slow_peers.py",
-    "test_ttl_and_work_queue.py",
+    "test_work_queue_room.py",
     "test_grpc_chaos.py",
     "test_cold_storage.py",
     "test_limits_of_topics.py",

@@ -32,42 +32,6 @@ def now_ms() -> float:
     return time.time_ns() / 1e6
 
 
-async def test_delayed_messages_come_when_they_are_due_and_not_before(
-    broker: BrokerProcess, topic: str
-) -> None:
-    async with (
-        danubius.connect(broker.url) as client,
-        client.producer(topic) as producer,
-        client.consumer(topic, subscription="s", start="earliest") as consumer,
-    ):
-        began = datetime.now(UTC)
-        due = {b"%d" % ms: began + timedelta(milliseconds=ms) for ms in (900, 700, 500)}
-        receipt = await producer.send(
-            b"900", key=b"k", attributes={"a": "b"}, deliver_at=due[b"900"]
-        )
-        assert receipt.is_scheduled
-        assert receipt.offset == -1
-        producer.send_nowait(b"700", deliver_at=due[b"700"])
-        receipts = await producer.send_many([b"500", b"0"], deliver_at=[due[b"500"], began])
-        assert [one.is_scheduled for one in receipts] == [True, True]
-        assert not (await producer.send(b"now")).is_scheduled
-        assert (await producer.send(b"later", deliver_after=0.5)).is_scheduled
-        is_in_time = datetime.now(UTC) < due[b"500"]
-        due[b"later"] = began + timedelta(milliseconds=500)
-        came: list[bytes] = []
-        while len(came) < 6:
-            message = await consumer.receive(timeout=HANG_S)
-            assert datetime.now(UTC) >= due.get(message.payload, began)
-            came.append(message.payload)
-            if message.payload == b"900":
-                assert (message.key, message.attributes) == (b"k", {"a": "b"})
-                assert message.publish_time <= datetime.now(UTC)
-        assert set(came) == {b"now", b"0", b"later", *due}
-        if is_in_time:  # otherwise some were overdue when they were sent
-            assert set(came[:2]) == {b"now", b"0"}
-            assert [one for one in came if one in due and one != b"later"] == sorted(due)[:3]
-
-
 async def test_what_is_due_in_the_past_comes_at_once(broker: BrokerProcess, topic: str) -> None:
     async with (
         danubius.connect(broker.url) as client,

@@ -81,39 +81,6 @@ async def test_an_idle_subscription_lets_expired_messages_go(
             await until_expired(client, topic, 2000)
 
 
-async def test_a_message_is_not_delivered_again_after_its_time(
-    broker: BrokerProcess, topic: str
-) -> None:
-    async with (
-        danubius.connect(broker.url) as client,
-        client.producer(topic) as producer,
-        client.consumer(topic, subscription="s", start="earliest") as consumer,
-    ):
-        await producer.send(b"once", ttl=1)
-        await producer.send(b"other")
-        message = await consumer.receive(timeout=HANG_S)
-        if message.payload == b"once":  # on a slow machine its time may be over before
-            await consumer.nack(message, delay=1)
-            message = await consumer.receive(timeout=HANG_S)
-        assert message.payload == b"other"
-        await consumer.ack(message)
-        await until_expired(client, topic, 1)
-        await nothing_comes(consumer)
-
-
-async def test_a_delayed_message_lives_from_when_it_is_due(
-    broker: BrokerProcess, topic: str
-) -> None:
-    async with danubius.connect(broker.url) as client, client.producer(topic) as producer:
-        await client.admin.create_subscription(topic, "s", start="earliest")
-        await producer.send(b"short", deliver_after=0.1, ttl=TTL_S)
-        await producer.send_many([b"long"] * 2, deliver_after=0.3, ttl=3600)
-        await until_expired(client, topic, 1)
-        async with client.consumer(topic, subscription="s") as consumer:
-            for _ in range(2):
-                assert (await consumer.receive(timeout=HANG_S)).payload == b"long"
-
-
 async def test_time_to_live_of_a_partitioned_topic_and_of_large_messages(
     broker: BrokerProcess, topic: str
 ) -> None:

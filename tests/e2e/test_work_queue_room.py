@@ -1,4 +1,4 @@
-"""TTL and work queues through the public client against a real broker, also across kill -9."""
+"""A work queue through the public client against a real broker. Times to live: tests/simulation/test_ages.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import danubius
 from danubius.model.policy import Policies
 from danubius.model.topic import TopicSpec
 from e2e.storage_files import size_of
-from e2e.traffic import collect, nothing_comes, read_all
+from e2e.traffic import collect, read_all
 from patience import HANG_S, LOOK_S
 from proving import sized
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from danubius import Client
-    from e2e.broker_process import BrokerProcess
     from e2e.conftest import StartBroker
 
 MIB: Final = 1024 * 1024
@@ -27,54 +26,6 @@ MESSAGE_BYTES: Final = 256 * 1024
 QUEUE_BYTES: Final = sized(256 * MIB, 5120 * MIB)
 ROUND_BYTES: Final = 4 * MIB
 LEDGERS_BYTES_MAX: Final = 64 * MIB
-
-
-async def wait_until_expired(client: Client, topic: str, count: int) -> None:
-    async with asyncio.timeout(HANG_S):
-        while True:
-            described = await client.describe_topic(topic)
-            if described.subscriptions[0].backlog <= count:
-                return
-            await asyncio.sleep(LOOK_S)
-
-
-async def test_old_messages_are_not_delivered(broker: BrokerProcess, topic: str) -> None:
-    async with danubius.connect(broker.url) as client:
-        await client.admin.create_topic(topic, TopicSpec(policies=Policies(ttl_ms=500)))
-        async with client.producer(topic) as producer:
-            async with client.consumer(topic, subscription="s", start="earliest"):
-                await producer.send_many([b"old"] * 10)
-            await wait_until_expired(client, topic, 0)
-            # Delayed ones age from the time that they are due.
-            await client.admin.update_topic(topic, Policies(ttl_ms=4000))
-            async with client.consumer(topic, subscription="s") as consumer:
-                await producer.send(b"young", deliver_after=4.5)
-                [[message]] = await collect([consumer], 1)
-                assert message.payload == b"young"
-                await nothing_comes(consumer)
-
-
-async def test_what_expired_stays_so_across_kill_9(start_broker: StartBroker, topic: str) -> None:
-    process = start_broker()
-    async with danubius.connect(process.url) as client:
-        await client.admin.create_topic(topic, TopicSpec(policies=Policies(ttl_ms=500)))
-        async with (
-            client.producer(topic) as producer,
-            client.consumer(topic, subscription="s", start="earliest"),
-        ):
-            await producer.send_many([b"old"] * 10)
-        await wait_until_expired(client, topic, 0)
-    process.kill()
-    process.start()
-    async with danubius.connect(process.url) as client:
-        await client.admin.update_topic(topic, Policies(ttl_ms=None))
-        async with (
-            client.producer(topic) as producer,
-            client.consumer(topic, subscription="s") as consumer,
-        ):
-            await producer.send(b"new")
-            [[message]] = await collect([consumer], 1)
-            assert message.payload == b"new"
 
 
 @pytest.mark.grows

@@ -282,13 +282,17 @@ class Witness:
             on_attached(*facts)
 
         def note_reply(
-            moves: int, ranges: Iterable[tuple[int, int]], reply: object, payload: object
+            session: object,
+            moves: int,
+            ranges: Iterable[tuple[int, int]],
+            reply: object,
+            payload: object,
         ) -> None:
             # What was still under way when the power failed is as if it had been confirmed before.
             is_current = moves == lane._moves.count and losses == book.power_losses
             if is_current and not isinstance(reply, DanubiusError):
                 book.confirm(ranges)
-            on_ack_reply(moves, ranges, reply, payload)
+            on_ack_reply(session, moves, ranges, reply, payload)
 
         lane.on_attached, lane._on_ack_reply = note_attached, note_reply
 

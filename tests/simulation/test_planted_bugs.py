@@ -6,14 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from danubius.broker.ack_journal import AckJournal
-from danubius.broker.atomic import Atomic
-from danubius.client.consumer_lane import ConsumerLane
-from danubius.edge.binary import BinaryConnection
 
+from danubius.client.consuming.consumer_lane import ConsumerLane
 from danubius.dispatch.core.subscription import SubscriptionCore
+from danubius.edge.native.binary import BinaryConnection
 from danubius.ledger.storage import LedgerStorage
 from danubius.publish.core.sequencer import ADOPT, Sequencer
+from danubius.shard.hosting.ack_journal import AckJournal
+from danubius.shard.state.atomic import Atomic
 from danubius.wal.journal import Journal
 from danubius.wal.writer import JournalWriter
 from simulation.stories import run_seed

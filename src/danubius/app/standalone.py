@@ -37,6 +37,7 @@ from danubius.runtime.clock import SystemClock
 from danubius.runtime.files import LocalFiles, raise_open_files_limit
 from danubius.runtime.listening import EXPOSED, is_exposed
 from danubius.runtime.privacy import is_open_to_others
+from danubius.session.door import Door
 from danubius.shard.recovery.replay import Recovery
 from danubius.shard.recovery.survey import survey_state
 from danubius.shard.shard import Shard
@@ -299,7 +300,8 @@ class Standalone:
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
-        self.edge = BinaryEdge(self._node, loop, self._home.broker_id)
+        door = Door(self._node)
+        self.edge = BinaryEdge(door, loop, self._home.broker_id)
         self.port = await self.edge.open(options.host, options.port, dialable(options.host))
         self._introduce()
         lag = LoopLag(loop)
@@ -309,7 +311,7 @@ class Standalone:
         metrics = Metrics(
             self._node, self.edge, self._checkpointer, lag, figures, lambda: self._grpc
         )
-        self._rest = Desk(self._node)
+        self._rest = Desk(door)
         routes = rest_routes(self._rest, VERSION)
         report = HealthReport(self._problems, self._facts)
         app = build_app(report, metrics.render, routes, figures, http_hosts(options))
@@ -318,7 +320,7 @@ class Standalone:
         front, self._front = self._front, None
         if front is not None:
             self._grpc = await open_grpc(
-                front, self._node, options, self._home.path, self._files, self.http_url
+                front, door, options, self._home.path, self._files, self.http_url
             )
 
     def _introduce(self) -> None:

@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.model.ids import ConsumerId
-    from danubius.shard.hosting.peer import Buffer, Peer
+    from danubius.shard.hosting.peer import Peer
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
+    from danubius.wire.frame import Buffer
 
 
 class ConsumerHandle:
     """One open consumer of one connection; it is the outlet of its subscription's pump."""
 
     __slots__ = (
-        "_shard",
         "_handle",
         "_is_announced",
         "_on_ended",
         "_peer",
+        "_shard",
         "ack_timeout_ns",
         "acked",
         "consumer_id",

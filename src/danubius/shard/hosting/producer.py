@@ -42,13 +42,13 @@ class ProducerHandle:
     """One open producer of one connection."""
 
     __slots__ = (
-        "_shard",
         "_handle",
         "_late",
         "_late_timer",
         "_on_ended",
         "_peer",
         "_place",
+        "_shard",
         "producer",
         "published_bytes",
         "published_messages",

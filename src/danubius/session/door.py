@@ -76,7 +76,7 @@ class Door:
         )
 
     def begin_stop(self) -> None:
-        """Everybody is about to be sent away: those who go have not left their subscriptions for good."""
+        """Everybody is about to be sent away: what they had does not count as failed."""
         self._shard.is_stopping = True
 
     @property

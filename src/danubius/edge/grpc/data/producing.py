@@ -79,7 +79,7 @@ class Draft(NamedTuple):
     size: int
     """With all that came with it."""
 
-    def check(self, limit: int) -> None:
+    def check(self, topic: TopicName, limit: int) -> None:
         """Refuse what is larger than its topic allows: a batch is looked at as a whole, this one is not alone in it."""
         if self.size <= limit:
             return
@@ -87,7 +87,9 @@ class Draft(NamedTuple):
         for name, value in (self.attributes or {}).items():
             size += len(name.encode()) + len(value.encode())
         if size > limit:
-            raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
+            raise MessageTooLarge(
+                f"the message has {size:,} bytes, {topic} accepts at most {limit:,}"
+            )
 
 
 class _Send(NamedTuple):
@@ -251,7 +253,7 @@ class Producers:
             raise Overloaded("too much waits for the broker's disk; try again in a second")
         limit = self._door.message_bytes_max(topic)
         if limit is not None:
-            draft.check(limit)
+            draft.check(topic, limit)
         producer = self._known.get((topic, name))
         if producer is None or producer.was_ended:
             dispatch = self._dispatch_of(topic)

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
     from danubius.ack.core.ranges import Range, RangeMap
     from danubius.broker.node import Node
+    from danubius.model.admin_replies import OnReply
     from danubius.model.subscription import Position
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.state.facts import Event
-
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
 
 # ---------------------------------------------------------------- seek

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.core.stages import Job, Stage
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
     OnOpened = Callable[[Stage | DanubiusError | None], None]
 
 TEND_MS: Final = 1000

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.facts import Event
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
 
 REASONS_MAX: Final = 1_000
 """Why the last so many were aborted is remembered: whoever asks for one later is told."""

@@ -119,6 +119,69 @@ def test_commands_print_through_one_door() -> None:
     assert _names(found) == []
 
 
+_BEHIND_THE_DOOR = ("danubius.shard", "danubius.catalog", "danubius.broker")
+_HOSTS = {"shard", "_shard", "node", "_node"}
+"""Attributes that lead to what the broker hosts."""
+_HOSTS_OF_A_SESSION = {"producers", "consumers"}
+
+
+def _reaches(source: str) -> list[str]:
+    """What a module of an edge touches of the broker besides its sessions and its administration."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                modules = [module, *(f"{module}.{name.name}" for name in names)]
+            case ast.Import(names=names):
+                modules = [name.name for name in names]
+            case ast.Attribute(attr=attr, value=ast.Attribute() | ast.Name()) if attr in _HOSTS or (
+                attr in _HOSTS_OF_A_SESSION and _last_name(node.value) == "session"
+            ):
+                found.append(f"{node.lineno} .{attr}")
+                continue
+            case _:
+                continue
+        found += [
+            f"{node.lineno} {module}"
+            for module in modules
+            if any(module == one or module.startswith(f"{one}.") for one in _BEHIND_THE_DOOR)
+        ]
+    return found
+
+
+def _last_name(node: ast.expr) -> str:
+    """The last part of a dotted name, without the underscore of a private one."""
+    if isinstance(node, ast.Attribute):
+        return node.attr.lstrip("_")
+    return node.id.lstrip("_") if isinstance(node, ast.Name) else ""
+
+
+def test_edges_go_through_the_door() -> None:
+    # The import contract does not see what is imported for types only, nor a chain of attributes.
+    found = [
+        f"{path.relative_to(_ROOT)}:{reach}"
+        for path in _python("src/danubius/edge")
+        for reach in _reaches(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if TYPE_CHECKING:\n    from danubius.shard.hosting.topic import Topic",
+        "from danubius import broker",
+        "import danubius.catalog.core.names",
+        "self._edge.shard.journal.hold()",
+        "self._node.about",
+        "self._line.session.producers.get(1)",
+        "session.consumers",
+    ],
+)
+def test_a_way_past_the_door_is_seen(source: str) -> None:
+    assert _reaches(source)
+
+
 def test_examples_fit_on_a_screen() -> None:
     # Those in folders of their own are plug-ins, whole ones.
     short = [path for path in _python("examples") if path.parent == _ROOT / "examples"]

@@ -40,14 +40,13 @@ if TYPE_CHECKING:
 
     from danubius.admin.about import LiveSettings
     from danubius.broker.node import Node
-    from danubius.errors import DanubiusError
+    from danubius.model.admin_replies import OnReply
     from danubius.model.ids import TopicName
     from danubius.model.statistics import ProducerStatistics
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
 
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
 FoundT = TypeVar("FoundT")
 LineT = TypeVar("LineT", bound=msgspec.Struct)

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
     from danubius.broker.node import Node
     from danubius.errors import DanubiusError
+    from danubius.model.admin_replies import OnReply
     from danubius.model.ids import TopicName
     from danubius.shard.shard import Shard
+    from danubius.shard.state.tokens import OnDone
 
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
 COUNTED_SLICE: Final = 1_000
 """Topics whose bytes are added up in one turn: about a millisecond."""
@@ -97,7 +98,7 @@ def _describe(node: Node, request: admin.DescribeNamespace, on_reply: OnReply) -
     _describe_to(node.shard, request.namespace, on_reply)
 
 
-def _replying(node: Node, name: str, on_reply: OnReply) -> Callable[[DanubiusError | None], None]:
+def _replying(node: Node, name: str, on_reply: OnReply) -> OnDone:
     """Answer a change with the namespace as it is then."""
 
     def done(error: DanubiusError | None) -> None:

@@ -26,6 +26,7 @@ from danubius.errors import SubscriptionMoved as SubscriptionMovedError
 from danubius.model import admin, admin_replies
 from danubius.model.admin_replies import EventKind, TopicPosition, TopicRanges
 from danubius.model.subscription import AtOffset
+from danubius.shard.hosting.failures import check_failure
 from danubius.shard.state.facts import (
     RangesAcked,
     SubscriptionCreated,
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 
     from danubius.ack.core.ranges import Range, RangeMap
     from danubius.broker.node import Node
+    from danubius.model.admin_replies import OnReply
     from danubius.model.subscription import Position
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.state.facts import Event
-
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
 
 # ---------------------------------------------------------------- seek
@@ -252,6 +252,8 @@ def _create(node: Node, request: admin.CreateSubscription, on_reply: OnReply) ->
     target = find_target(shard, request.topic)
     _check_stored(target)
     name = request.subscription
+    if request.failure is not None:
+        check_failure(request.failure, target.name, name)
     missing = [topic for topic in target.topics if name not in topic.subscriptions]
     if target.partitioned is not None and isinstance(request.start, AtOffset):
         raise InvalidArgument(

@@ -55,14 +55,13 @@ if TYPE_CHECKING:
     from danubius.ack.core.ranges import Range
     from danubius.broker.node import Node
     from danubius.ledger.entry import Chunk
-    from danubius.model.admin_replies import AdminReply
+    from danubius.model.admin_replies import AdminReply, OnReply
     from danubius.model.ids import Offset, TopicName
     from danubius.shard.features.dead_letters.letters import Letter
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
 
-    OnReply = Callable[[AdminReply | DanubiusError], None]
     OnLetters = Callable[[Topic, list[Letter]], None]
 
 PAYLOAD_START_BYTES: Final = 256

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from danubius.broker.node import Node
     from danubius.ledger.entry import LedgerMeta
+    from danubius.model.admin_replies import OnReply
     from danubius.shard.features.offload.offloading import Offloading
     from danubius.shard.hosting.topic import Topic
-
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
 
 def _list_ledgers(node: Node, request: admin.ListLedgers, on_reply: OnReply) -> None:

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from danubius.broker.node import Node
-    from danubius.errors import DanubiusError
     from danubius.model.admin import AdminRequest
-    from danubius.model.admin_replies import AdminReply
+    from danubius.model.admin_replies import OnReply
 
-    OnReply = Callable[[AdminReply | DanubiusError], None]
     Action = Callable[[Node, Any, OnReply], None]
 
 ADMIN: Final[Mapping[type, Action]] = {

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.node import Node
+    from danubius.model.admin_replies import OnReply
     from danubius.shard.hosting.topic import Topic
-
-    OnDone = Callable[[DanubiusError | None], None]
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
+    from danubius.shard.state.tokens import OnDone
 
 
 def _describing(node: Node, text: str, on_reply: OnReply) -> OnDone:

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.broker.node import Node
-    from danubius.errors import DanubiusError
+    from danubius.model.admin_replies import OnReply
     from danubius.shard.features.transactions.transactions import OpenTransaction
-
-    OnReply = Callable[[admin_replies.AdminReply | DanubiusError], None]
 
 
 def _list(node: Node, request: admin.ListTransactions, on_reply: OnReply) -> None:

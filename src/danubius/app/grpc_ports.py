@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from danubius.app.options import StandaloneOptions
-    from danubius.broker.node import Node
     from danubius.edge.grpc.edge import GrpcEdge
     from danubius.edge.grpc.front_process import Front
     from danubius.runtime.files import Files
+    from danubius.session.door import Door
 
 _NEEDED: Final = ("google.protobuf", "grpc", "grpc_health", "grpc_reflection")
 
@@ -44,7 +44,7 @@ def _is_installed(name: str) -> bool:
 
 async def open_grpc(
     front: Front,
-    node: Node,
+    door: Door,
     options: StandaloneOptions,
     folder: Path,
     files: Files,
@@ -60,7 +60,7 @@ async def open_grpc(
     grpc_options = GrpcOptions(
         options.host, ports.port, ports.admin_port, ports.advertised_host, ports.connect_url
     )
-    edge = GrpcEdge(node, front, grpc_options, folder, files)
+    edge = GrpcEdge(door, front, grpc_options, folder, files)
 
     def addresses() -> Addresses:
         return Addresses(
@@ -68,7 +68,7 @@ async def open_grpc(
         )
 
     try:
-        await edge.open(admin_servicers(node, addresses))
+        await edge.open(admin_servicers(door, addresses))
     except BaseException:
         await edge.close()
         raise

@@ -36,6 +36,7 @@ from danubius.ledger.storage import LedgerStorage
 from danubius.runtime import ambient
 from danubius.runtime.listening import EXPOSED, is_exposed
 from danubius.runtime.privacy import is_open_to_others
+from danubius.session.door import Door
 from danubius.shard.recovery.replay import Recovery
 from danubius.shard.recovery.survey import survey_state
 from danubius.shard.shard import Shard
@@ -301,18 +302,19 @@ class Standalone:
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         options = self._options
-        self.edge = BinaryEdge(self._node, loop, self._home.broker_id)
+        door = Door(self._node)
+        self.edge = BinaryEdge(door, loop, self._home.broker_id)
         self.port = await self.edge.open(options.host, options.port, dialable(options.host))
         self._introduce()
         if options.http_port is not None:
-            await self._listen_http(loop, options.http_port)
+            await self._listen_http(loop, door, options.http_port)
         front, self._front = self._front, None
         if front is not None:
             self._grpc = await open_grpc(
-                front, self._node, options, self._home.path, self._files, self.http_url
+                front, door, options, self._home.path, self._files, self.http_url
             )
 
-    async def _listen_http(self, loop: asyncio.AbstractEventLoop, port: int) -> None:
+    async def _listen_http(self, loop: asyncio.AbstractEventLoop, door: Door, port: int) -> None:
         options = self._options
         lag = LoopLag(loop)
         lag.start()
@@ -321,7 +323,7 @@ class Standalone:
         metrics = Metrics(
             self._node, self.edge, self._checkpointer, lag, figures, lambda: self._grpc
         )
-        self._rest = Desk(self._node)
+        self._rest = Desk(door)
         routes = rest_routes(self._rest, VERSION)
         report = HealthReport(self._problems, self._facts)
         app = build_app(report, metrics.render, routes, figures, http_hosts(options))

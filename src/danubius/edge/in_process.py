@@ -11,16 +11,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from danubius.errors import ClientClosed, DanubiusError
-from danubius.session.session import Session
+from danubius.runtime.answers import answer_of
 from danubius.wire.commands import Error
 from danubius.wire.version import PROTOCOL_VERSION_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from danubius.broker.node import Node
-    from danubius.shard.hosting.peer import Buffer
+    from danubius.session.door import Door
     from danubius.wire.commands import AnyCommand
+    from danubius.wire.frame import Buffer
 
 _NOTHING = memoryview(b"")
 
@@ -37,7 +37,7 @@ class Line:
 
     def __init__(
         self,
-        node: Node,
+        door: Door,
         address: str,
         on_event: Callable[[AnyCommand, Sequence[Buffer]], None] | None = None,
         on_ready: Callable[[], None] | None = None,
@@ -47,7 +47,7 @@ class Line:
         `on_ready` hears that the broker has room again for what would be published.
         """
         self._loop = asyncio.get_running_loop()
-        self._journal = node.shard.journal
+        self._gathering = door.gathering
         self._on_event = on_event
         self._on_ready = on_ready
         self._address = address
@@ -55,26 +55,21 @@ class Line:
         self._next_number = 1
         self._ready = asyncio.Event()
         self._ready.set()
-        self.session = Session(node, self, node.about.url, node.about.broker_id)
+        self.session = door.open_session(self, door.about.url, door.about.broker_id)
         self.session.version = PROTOCOL_VERSION_MAX
 
     # ------------------------------------------------------------ the client's side
 
     async def ask(self, command: AnyCommand, batch: bytearray | None = None) -> Answer:
         """Send a command and wait for its answer; its error is raised."""
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        number = 0
 
-        def answered(answer: Answer | DanubiusError) -> None:
-            if future.done():
-                return
-            if isinstance(answer, DanubiusError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+        def begin(on_answer: Callable[[Answer | DanubiusError], None]) -> None:
+            nonlocal number
+            number = self.start(command, batch, on_answer)
 
-        number = self.start(command, batch, answered)
         try:
-            return await future
+            return await answer_of(begin)
         finally:
             self._waiting.pop(number, None)
 
@@ -100,11 +95,11 @@ class Line:
 
     def _handle(self, command: AnyCommand, number: int, payload: memoryview) -> None:
         # As an edge does with all commands of one read: what they publish is committed together.
-        self._journal.hold()
+        self._gathering.hold()
         try:
             self.session.handle(command, number, payload)
         finally:
-            self._journal.release()
+            self._gathering.release()
 
     @property
     def is_ready(self) -> bool:

@@ -7,7 +7,7 @@ and what is not known is passed over. Lists come in pages (admin_pages.py).
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,11 @@ from danubius.model.statistics import (
 )
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Dispatch, Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from danubius.errors import DanubiusError
 
 PAYLOAD_START_BYTES: Final = 256
 """How much of a dead letter's payload is shown in a list."""
@@ -471,3 +476,6 @@ AdminReply = (
     | BrokerDescribed
     | SettingsDescribed
 )
+
+OnReply: TypeAlias = "Callable[[AdminReply | DanubiusError], None]"
+"""Hears what an operator is answered, or why not; exactly once."""

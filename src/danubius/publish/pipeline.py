@@ -126,8 +126,7 @@ class PublishPipeline:
         Its producer's sequence counts batches. Returns where it will be, None if it was here before; `answer` is
         called exactly once unless this raises.
         """
-        if inner.producer_id != producer.id or inner.producer_epoch != producer.epoch:
-            raise _foreign(inner, producer)
+        check_sender(inner, producer)
         offset = self.sequencer.admit(producer, inner.base_sequence, 1)
         if isinstance(offset, Repeated):
             self._answer_repeated(offset, answer)
@@ -220,6 +219,12 @@ class PublishPipeline:
             for answers in waiting.values():
                 for answer in answers:
                     answer(error)
+
+
+def check_sender(header: Header, producer: Producer) -> None:
+    """InvalidBatch unless a batch says that it is of the producer that it was sent through."""
+    if header.producer_id != producer.id or header.producer_epoch != producer.epoch:
+        raise _foreign(header, producer)
 
 
 def _foreign(header: Header, producer: Producer) -> InvalidBatch:

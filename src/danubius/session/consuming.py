@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.session.state import Handler, SessionState
-    from danubius.shard.hosting.peer import Buffer
     from danubius.shard.hosting.subscription import Subscription
+    from danubius.wire.frame import Buffer
 
 
 def _subscribe(session: SessionState, command: Subscribe, correlation_id: int) -> None:

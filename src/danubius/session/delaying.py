@@ -13,11 +13,10 @@ from danubius.errors import (
     TopicExists,
 )
 from danubius.model.ids import TopicName, parse_name
-from danubius.record.batch import read_header
 from danubius.session import producing as session_producing
-from danubius.shard.hosting.admission import check_size_of
 from danubius.shard.hosting.producer import ProducerHandle
 from danubius.shard.hosting.producer_lives import open_producer
+from danubius.shard.hosting.publish_door import admit
 from danubius.shard.hosting.topics import create_missing
 from danubius.wire.commands import OpenProducer, Schedule
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from danubius.record.header import Header
     from danubius.session.state import Handler, PayloadHandler, SessionState
     from danubius.shard.features.delays.log import DelayLog
-    from danubius.shard.hosting.topic import Topic, TopicGate
+    from danubius.shard.hosting.topic import Topic
 
 
 class SchedulerHandle(ProducerHandle):
@@ -61,51 +60,32 @@ class SchedulerHandle(ProducerHandle):
 
     def schedule(self, batch: memoryview, due_ms: int, correlation_id: int) -> None:
         """Keep a batch until it is due; the answer goes out when that is durable."""
-        session = self._session
-        shard = session.shard
-        shard.pressure.check()
-        check_size_of(batch, shard.config.message_bytes_max)
-        answer = functools.partial(self._answer, correlation_id)
-        if self._source.parent.gate is None:
+        shard, parent = self._session.shard, self._source.parent
+        try:
+            admitted = admit(shard, parent, batch, None, self.producer)
+        except Throttled:
+            self.throttled_batches += 1
+            raise
+        if admitted is None:
+            answer = functools.partial(self._answer, correlation_id)
             header = self._keep(batch, due_ms, answer)
         else:
-            header = self._keep_admitted(self._source.parent.gate, batch, due_ms, correlation_id)
+            # What its topic's limits let in now is published when it is due, whatever they say then.
+            answer = self._answer_to(admitted, correlation_id)
+            try:
+                header = self._keep(batch, due_ms, answer)
+            except DanubiusError:
+                admitted.give_back()
+                raise
         self._batches += 1
         self.published_messages += header.count
         self.published_bytes += header.length
         shard.messages_in += header.count
         shard.bytes_in += header.length
-        if shard.pressure.is_high:
-            session.pause_publishing()
 
     def _keep(self, batch: memoryview, due_ms: int, answer: Answer) -> Header:
         delays = self._session.node.delays
         return delays.schedule(self._source, batch, due_ms, self.producer, answer)
-
-    def _keep_admitted(
-        self, gate: TopicGate, batch: memoryview, due_ms: int, correlation_id: int
-    ) -> Header:
-        """Keep what the topic's limits let in now: when it is due it is published whatever they say."""
-        header = read_header(batch)
-        if header.base_sequence < self.producer.admitted_next:
-            return self._keep(batch, due_ms, functools.partial(self._answer, correlation_id))
-        now_ns = self._session.shard.clock.monotonic_ns()
-        try:
-            wait_ns = gate.admit(header.count, len(batch), now_ns)
-        except Throttled:
-            self.throttled_batches += 1
-            raise
-        if wait_ns:
-            self.throttled_batches += 1
-            due_ns = now_ns + wait_ns
-            answer = functools.partial(self._answer_late, correlation_id, due_ns, len(batch))
-        else:
-            answer = functools.partial(self._answer, correlation_id)
-        try:
-            return self._keep(batch, due_ms, answer)
-        except DanubiusError:
-            gate.give_back(header.count, len(batch))
-            raise
 
 
 def _open_producer(session: SessionState, command: OpenProducer, correlation_id: int) -> None:
@@ -172,6 +152,8 @@ def _schedule(
             f"the producer under handle {command.handle} sends Produce; open one with is_delayed to send Schedule"
         )
     producer.schedule(payload, command.due_ms, correlation_id)
+    if session.shard.pressure.must_wait(session, len(payload)):
+        session.pause_publishing()
 
 
 HANDLERS: Final[dict[type, Handler]] = {

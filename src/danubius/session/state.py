@@ -8,13 +8,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias
 
+from msgspec import UNSET
+
 from danubius.errors import DanubiusError, LimitReached
 from danubius.session.fetch_gate import FetchGate
+from danubius.session.found import ProducerLife
+from danubius.shard.hosting.failures import policy_of
 from danubius.wire.commands import Done, Error
 from danubius.wire.version import PROTOCOL_VERSION_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from danubius.broker.node import Node
     from danubius.shard.hosting.consumer import ConsumerHandle
@@ -129,6 +133,37 @@ class SessionState:
         consumer = self.consumers.pop(handle, None)
         if consumer is not None:
             consumer.topic.release(consumer.subscription)
+
+    # ------------------------------------------------------------ questions of its edge
+
+    def producer_life(self, handle: int) -> ProducerLife | None:
+        """What the next batch of a producer has to say; None if it is not open any more."""
+        producer = self.producers.get(handle)
+        if producer is None:
+            return None
+        life = producer.producer
+        return ProducerLife(life.id, life.epoch, max(0, life.admitted_next))
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether one of its consumers gets messages: it is no standby."""
+        return any(consumer.is_active for consumer in self.consumers.values())
+
+    def unacked_messages_max(self, handle: int) -> int | None:
+        """How many messages its subscription was told a consumer may have; None: nothing, or it is gone."""
+        consumer = self.consumers.get(handle)
+        if consumer is None:
+            return None
+        told = policy_of(consumer.topic, consumer.subscription).unacked_messages_max
+        return None if told is UNSET else told
+
+    def still_unacked(self, handle: int, offsets: Iterable[int]) -> set[int]:
+        """Those that nobody has acknowledged on the subscription of a consumer."""
+        consumer = self.consumers.get(handle)
+        if consumer is None:
+            return set(offsets)
+        cursor = consumer.subscription.cursor
+        return {one for one in offsets if cursor.unacked(one, one + 1)}
 
     # ------------------------------------------------------------ answers
 

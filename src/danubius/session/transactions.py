@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from danubius.errors import HandleNotFound, InvalidArgument
+from danubius.errors import HandleNotFound, InvalidArgument, Throttled
 from danubius.wire.commands import (
     AbortTransaction,
     BeginTransaction,
@@ -34,8 +34,13 @@ def _stage(session: SessionState, command: Stage, correlation_id: int, payload: 
         handle = session.producers.get(command.handle)
         if handle is None:
             raise HandleNotFound(f"no producer is open under handle {command.handle}")
-        wait_ns = transactions.stage(one, handle.topic, handle.producer, payload)
+        try:
+            wait_ns = transactions.stage(one, handle.topic, handle.producer, payload)
+        except Throttled:
+            handle.throttled_batches += 1
+            raise
     if wait_ns > 0:
+        handle.throttled_batches += 1
         session.shard.loop.call_later(wait_ns / 1e9, session.finish, correlation_id, None)
     else:
         session.finish(correlation_id, None)

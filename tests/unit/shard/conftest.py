@@ -172,3 +172,9 @@ class BrokerBench:
 @pytest.fixture
 async def bench() -> BrokerBench:
     return BrokerBench()
+
+
+@pytest.fixture
+async def new_bench() -> Callable[[], BrokerBench]:
+    """For a test that compares brokers."""
+    return BrokerBench

@@ -11,6 +11,7 @@ import pytest
 
 from danubius.edge.native import binary
 from danubius.edge.native.binary import BinaryConnection, BinaryEdge
+from danubius.session.door import Door
 from danubius.wire.commands import Error, Hello, Ping, Pong, Produce, Welcome
 from danubius.wire.connection import Connection
 from danubius.wire.states import Role
@@ -63,7 +64,7 @@ class LateLoop:
 async def connected(
     bench: Any, loop: Any = None
 ) -> AsyncGenerator[tuple[MutePeer, BinaryConnection]]:
-    edge = BinaryEdge(bench.node, loop or asyncio.get_running_loop(), "broker")
+    edge = BinaryEdge(Door(bench.node), loop or asyncio.get_running_loop(), "broker")
     port = await edge.open("127.0.0.1", 0, "127.0.0.1")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     peer = MutePeer(reader, writer)
@@ -166,7 +167,7 @@ class Peers:
 
 @contextlib.asynccontextmanager
 async def listening(bench: Any) -> AsyncGenerator[Peers]:
-    edge = BinaryEdge(bench.node, asyncio.get_running_loop(), "broker")
+    edge = BinaryEdge(Door(bench.node), asyncio.get_running_loop(), "broker")
     peers = Peers(edge, await edge.open("127.0.0.1", 0, "127.0.0.1"))
     try:
         yield peers

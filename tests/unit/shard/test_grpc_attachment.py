@@ -16,6 +16,7 @@ from danubius.model.policy import FailurePolicy
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.encode import encode
+from danubius.session.door import Door
 from danubius.wire.commands import (
     Ack,
     CreateTopic,
@@ -41,7 +42,7 @@ class Stream:
 
     def __init__(self, bench: Any, tasks: asyncio.TaskGroup) -> None:
         self._bench = bench
-        self.attachment = Attachment(bench.node, KNOWN, "http://here", lambda _: None, "test")
+        self.attachment = Attachment(Door(bench.node), KNOWN, "http://here", lambda _: None, "test")
         self.sent: list[Any] = []
         self.task = tasks.create_task(self._run())
 

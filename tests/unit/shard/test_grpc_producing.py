@@ -17,6 +17,7 @@ from danubius.model.policy import Policies
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.publish.journaling import BATCH_RECORD
 from danubius.record.batch import RecordBatch
+from danubius.session.door import Door
 from danubius.wire.commands import Access, CreateTopic, Done, OpenProducer, ProducerOpened
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def _draft(payload: bytes, schema: tuple[int, int] = (0, 0), size: int | None = 
 
 @pytest.fixture
 async def producers(bench: Any) -> AsyncIterator[Producers]:
-    made = Producers(bench.node)
+    made = Producers(Door(bench.node))
     yield made
     made.close()
 
@@ -164,7 +165,7 @@ async def test_a_silent_producer_leaves_and_comes_back_with_its_next_message(
 async def test_partitions_that_are_asked_for_at_once_are_all_there(
     bench: Any, producers: Producers
 ) -> None:
-    partitioning = Partitioning(bench.node, producers.line)
+    partitioning = Partitioning(Door(bench.node), producers.line)
     names = [TopicName(f"{TOPIC}-part-{index}") for index in (2, 0, 3, 1)]
     works = [partitioning.provide(name, Dispatch.RELIABLE) for name in names]
     assert await _finish(bench, *works) == [None] * 4

@@ -20,6 +20,7 @@ from danubius.errors import (
 )
 from danubius.model import admin
 from danubius.model.admin_codec import decode_reply, encode_request
+from danubius.model.policy import Exhausted, FailurePolicy
 from danubius.model.subscription import (
     EARLIEST,
     LATEST,
@@ -93,6 +94,18 @@ async def test_an_idle_subscription_is_created_moved_and_described(peer: Any) ->
     assert ask(peer, admin.DescribeSubscription(TOPIC, "s")).statistics.backlog_messages == 0
     ask(peer, admin.SeekSubscription(TOPIC, "s", EARLIEST))
     assert ask(peer, admin.DescribeSubscription(TOPIC, "s")).statistics.backlog_messages == 10
+
+
+async def test_a_subscription_is_not_created_with_a_policy_that_cannot_be_obeyed(peer: Any) -> None:
+    itself = FailurePolicy(redeliveries_max=1, dead_letter_topic=TOPIC)
+    refused = ask(peer, admin.CreateSubscription(TOPIC, "s", failure=itself))
+    assert refused.code == InvalidArgument.code
+    assert "its dead letters would come again" in refused.message
+    unnamed = FailurePolicy(redeliveries_max=1, then=Exhausted.DEAD_LETTER)
+    refused = ask(peer, admin.CreateSubscription(TOPIC, "s" * 200, failure=unnamed))
+    assert refused.code == InvalidArgument.code
+    assert "cannot be named after both" in refused.message
+    assert ask(peer, admin.ListSubscriptions(TOPIC)).subscriptions == []
 
 
 async def test_a_subscription_exists_once(peer: Any) -> None:

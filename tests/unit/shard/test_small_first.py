@@ -9,6 +9,7 @@ from danubius.edge.native.binary import LARGE_WRITE_BYTES, BinaryEdge
 from danubius.model.subscription import AtEarliest, SubscriptionType
 from danubius.model.topic import TopicSpec
 from danubius.record.encode import encode
+from danubius.session.door import Door
 from danubius.wire.commands import Deliver, Flow, OpenProducer, Produce, Subscribe
 
 BUSY, QUIET = "/default/busy", "/default/quiet"
@@ -73,7 +74,7 @@ async def test_what_is_large_leaves_last_and_nothing_stays(bench: Any) -> None:
             self.gathered_bytes = 0
 
     flushed: list[int] = []
-    edge: Any = BinaryEdge(bench.node, asyncio.get_running_loop(), "broker")
+    edge: Any = BinaryEdge(Door(bench.node), asyncio.get_running_loop(), "broker")
     large, huge = Written(LARGE_WRITE_BYTES), Written(10 * LARGE_WRITE_BYTES)
     answer, delivery = Written(10), Written(200)
     edge.written = [answer, huge, delivery, large, huge]

@@ -94,6 +94,8 @@ async def test_retention_goes_by_the_policies_of_the_moment(
 class Full:
     """A gate that lets nobody in."""
 
+    refused_batches = 0
+
     def check_open(self, topic: Topic, others: int) -> None:
         raise LimitReached(f"{topic.name} has its producers: {others}")
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from danubius.broker.node import Node
     from danubius.edge.grpc.front_process import Front
     from danubius.edge.grpc.servicer import Servicer
     from danubius.runtime.files import Files
+    from danubius.session.door import Door
 
 REFUSE_S: Final = 0.08
 """For how long new calls are refused before the ports close: less than Danube's clients wait before they try again."""
@@ -54,13 +54,13 @@ class GrpcEdge:
     """Danube's clients and operators, served."""
 
     def __init__(
-        self, node: Node, front: Front, options: GrpcOptions, folder: Path, files: Files
+        self, door: Door, front: Front, options: GrpcOptions, folder: Path, files: Files
     ) -> None:
         """It owns the front from here on."""
-        self._node = node
+        self._door = door
         self._front = front
         self._options = options
-        self._book = ConsumerBook(folder, files, node.shard.loop)
+        self._book = ConsumerBook(folder, files, door.loop)
         self._board: Switchboard | None = None
         self._producers: Producers | None = None
         self._consumers: Consumers | None = None
@@ -75,15 +75,15 @@ class GrpcEdge:
         asked = Open(options.host, options.port, options.admin_port)
         self.port, self.admin_port = msgspec.structs.astuple(await self._front.bind(asked))
         addresses = Addresses(options.host, self.port, options.advertised_host, options.connect_url)
-        self._node.about.grpc_url = addresses.url
-        producers = self._producers = Producers(self._node)
-        consumers = self._consumers = Consumers(self._node, self._book, addresses.url)
-        schemas = SchemaEdge(self._node).servicer()
+        self._door.about.grpc_url = addresses.url
+        producers = self._producers = Producers(self._door)
+        consumers = self._consumers = Consumers(self._door, self._book, addresses.url)
+        schemas = SchemaEdge(self._door).servicer()
         self._board = Switchboard(
             [
-                ProducerEdge(self._node, producers).servicer(),
+                ProducerEdge(self._door, producers).servicer(),
                 ConsumerEdge(consumers).servicer(),
-                *DiscoveryEdge(self._node, addresses, producers, consumers).servicers(),
+                *DiscoveryEdge(self._door, addresses, producers, consumers).servicers(),
                 schemas,
             ],
             [*admin, schemas],

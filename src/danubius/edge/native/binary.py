@@ -10,7 +10,6 @@ from danubius.edge.core.reading_turns import ReadingTurns, TurnBounds
 from danubius.errors import DanubiusError, TooManyConnections
 from danubius.runtime.busy_poll import BusyPoll
 from danubius.runtime.net import StreamProtocol, listen
-from danubius.session.session import Session
 from danubius.wire.commands import Error, Goodbye, Opcode, Ping, Pong
 from danubius.wire.connection import Connection
 from danubius.wire.states import LEGAL, ConnectionState, Role
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from danubius.broker.node import Node
     from danubius.edge.core.reading_turns import Turn
     from danubius.runtime.net import Listener
-    from danubius.shard.hosting.peer import Buffer
+    from danubius.session.door import Door
+    from danubius.session.found import ConnectionBounds
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Frame
+    from danubius.wire.frame import Buffer, Frame
 
 PROBE_S: Final = 1.0
 """How long a probed peer has to answer before it counts as gone."""
@@ -62,7 +61,7 @@ class BinaryConnection:
     def __init__(self, edge: BinaryEdge) -> None:
         self._edge = edge
         self._wire = Connection(Role.BROKER)
-        self._session = Session(edge.node, self, edge.advertised_url, edge.broker_name)
+        self._session = edge.door.open_session(self, edge.advertised_url, edge.broker_name)
         self._probes: dict[int, Callable[[bool], None]] = {}
         self._next_probe = 1
         self._opened_s = edge.loop.time()
@@ -95,7 +94,7 @@ class BinaryConnection:
             return
         try:
             protocol.write(self._wire.send(command, correlation_id, payload))
-            if self._edge.shard.is_committing:
+            if self._edge.commits.is_committing:
                 self._edge.written.append(protocol)
         except DanubiusError as error:
             # Only an oversized answer can come here; a request must not wait for ever.
@@ -136,7 +135,7 @@ class BinaryConnection:
         edge = self._edge
         edge.connections[self] = None
         edge.strangers[self] = None
-        limit = edge.shard.config.connections_max
+        limit = edge.door.bounds.connections_max
         if len(edge.connections) > limit and not edge.send_a_stranger_away(self):
             self._refused(TooManyConnections(f"the broker serves {limit} connections at the most"))
             self.protocol.close()
@@ -145,7 +144,7 @@ class BinaryConnection:
         if self._probes and type(frame.command) is Pong:
             self._probe_answered(frame.correlation_id, True)
             return
-        self._edge.shard.journal.hold()
+        self._edge.gathering.hold()
         self._session.handle(frame.command, frame.correlation_id, frame.payload)
         if self._wire.state is not _OPEN:
             # Goodbye was said, or Hello was refused and the answer says why.
@@ -215,12 +214,11 @@ class BinaryConnection:
 
     # ------------------------------------------------------------ the edge's side
 
-    def check_alive(self, now_s: float, *, has_listened: bool) -> None:
+    def check_alive(self, now_s: float, bounds: ConnectionBounds, *, has_listened: bool) -> None:
         """Ping a silent peer, cut off one that has been silent for too long while the broker listened."""
-        config = self._edge.shard.config
-        keepalive_s = config.keepalive_ms / 1000
+        keepalive_s = bounds.keepalive_s
         if self.is_stranger:
-            if has_listened and now_s - self._opened_s > config.handshake_timeout_ms / 1000:
+            if has_listened and now_s - self._opened_s > bounds.handshake_s:
                 self.protocol.abort()
             return
         silent_s = now_s - self.protocol.last_received_ns / 1e9
@@ -241,9 +239,10 @@ class BinaryConnection:
 class BinaryEdge:
     """The listening side of the native protocol."""
 
-    def __init__(self, node: Node, loop: asyncio.AbstractEventLoop, broker_name: str) -> None:
-        self.node = node
-        self.shard = node.shard
+    def __init__(self, door: Door, loop: asyncio.AbstractEventLoop, broker_name: str) -> None:
+        self.door = door
+        # Looked at for every frame.
+        self.commits, self.gathering = door.commits, door.gathering
         self.loop = loop
         self.broker_name = broker_name
         self.advertised_url = ""
@@ -255,7 +254,7 @@ class BinaryEdge:
         self.refusals = 0
         self.written: list[StreamProtocol[Frame]] = []
         """Connections that were written to during the commit under way."""
-        self.shard.on_answered = self.flush
+        self.commits.on_answered = self.flush
         self._busy_poll = BusyPoll(loop)
         self._listener: Listener | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -271,17 +270,18 @@ class BinaryEdge:
 
     def _check_all(self) -> None:
         now_s = self.loop.time()
-        interval_s = self.shard.config.keepalive_ms / 1000 / KEEPALIVE_CHECKS
+        bounds = self.door.bounds
+        interval_s = bounds.keepalive_s / KEEPALIVE_CHECKS
         # Whoever comes much too late to this did not run (a busy machine, or one that was asleep) and did not listen.
         has_listened = now_s - self._checked_s < 2 * interval_s
         self._checked_s = now_s
         for connection in list(self.connections):
-            connection.check_alive(now_s, has_listened=has_listened)
+            connection.check_alive(now_s, bounds, has_listened=has_listened)
         self._sweep = self.loop.call_later(interval_s, self._check_all)
 
     def close(self) -> None:
         """Accept nobody any more and send everyone away."""
-        self.shard.is_stopping = True
+        self.door.begin_stop()
         if self._listener is not None:
             self._listener.close()
         for timer in (self._sweep, self._large_frames_watch):
@@ -325,7 +325,7 @@ class BinaryEdge:
         What they published can go to the journal now; if it is written at once, its answers leave together with the
         others.
         """
-        self.shard.journal.release()
+        self.gathering.release()
         self._busy_poll.on_turn(count)
 
     def flush(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from danubius.admin.table import administer
 from danubius.edge.in_process import Line
 from danubius.edge.rest.bodies import Bodies
 from danubius.edge.rest.bounds import (
@@ -19,24 +18,24 @@ from danubius.edge.rest.bounds import (
 )
 from danubius.edge.rest.publishing import Publisher
 from danubius.edge.rest.sessions import ConsumerSessions
-from danubius.errors import DanubiusError, InvalidArgument
+from danubius.errors import InvalidArgument
 from danubius.model.admin_codec import decode_request, encode_request
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from danubius.broker.node import Node
     from danubius.model.admin import AdminRequest
+    from danubius.session.door import Door
 
 
 class Desk:
     """The REST interface's hold on one broker."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, door: Door) -> None:
+        self._door = door
         self._lines: set[Line] = set()
-        self.publisher = Publisher(node)
-        self.sessions = ConsumerSessions(node)
+        self.publisher = Publisher(door)
+        self.sessions = ConsumerSessions(door)
         self.stopping = asyncio.Event()
         self.requests = Gate("requests", REQUESTS_MAX)
         self.waits = Gate("requests that wait", WAITS_MAX)
@@ -47,16 +46,6 @@ class Desk:
 
     async def administer(self, request: AdminRequest) -> Any:
         """What the broker answers to an operator; its error is raised."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(reply: Any) -> None:
-            if future.done():
-                return
-            if isinstance(reply, DanubiusError):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
         request.check()
         # The way through the wire's codec: JSON knows numbers that MessagePack cannot keep.
         try:
@@ -65,8 +54,7 @@ class Desk:
             raise InvalidArgument(
                 "a number of the request is out of range; it must fit 64 bits"
             ) from problem
-        administer(self._node, checked, answered)
-        return await future
+        return await self._door.administer(checked)
 
     @contextlib.contextmanager
     def line(self) -> Generator[Line]:
@@ -78,7 +66,7 @@ class Desk:
             self.close_line(line)
 
     def open_line(self) -> Line:
-        line = Line(self._node, "http")
+        line = Line(self._door, "http")
         self._lines.add(line)
         return line
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from danubius.record.batch import RecordBatch
-    from danubius.shard.hosting.peer import Buffer
+    from danubius.wire.frame import Buffer
 
 _ONE_PAYLOAD: Final = {
     "oneOf": [{"required": ["text"]}, {"required": ["base64"]}, {"required": ["json"]}],

@@ -41,10 +41,10 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from danubius.broker.node import Node
-    from danubius.shard.hosting.peer import Buffer
-    from danubius.shard.hosting.producer import ProducerHandle
+    from danubius.session.door import Door
+    from danubius.session.found import ProducerLife
     from danubius.wire.commands import AnyCommand
+    from danubius.wire.frame import Buffer
 
 SHARED_NAME: Final = "http"
 """The producer of requests that name none."""
@@ -143,11 +143,10 @@ class _Open:
 class Publisher:
     """Everything that HTTP publishes."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._shard = node.shard
-        self._loop = node.shard.loop
-        self._line = Line(node, "http", self._heard)
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._loop = door.loop
+        self._line = Line(door, "http", self._heard)
         self._open: dict[tuple[str, str, bool], _Open] = {}
         self._turn = 0
         self._sweep: asyncio.TimerHandle | None = None
@@ -170,7 +169,8 @@ class Publisher:
             return await self._publish_routed(request, drafts)
         except TopicExists:
             # It may have been created by this very request, as one with partitions.
-            if TopicName(request.topic) not in self._shard.catalog.partitioned:
+            found = self._door.lookup(request.topic)
+            if found is None or not found.partitions:
                 raise
             return await self._publish_routed(request, drafts)
 
@@ -212,8 +212,8 @@ class Publisher:
     ) -> dict[TopicName, Sequence[int]]:
         """Which messages go where."""
         name = TopicName(request.topic)
-        partitioned = self._shard.catalog.partitioned.get(name)
-        if partitioned is None:
+        found = self._door.lookup(name)
+        if found is None or not found.partitions:
             return {name: range(len(drafts))}
         if request.producer is not None:
             raise InvalidArgument(
@@ -224,9 +224,9 @@ class Publisher:
         for index, draft in enumerate(drafts):
             if draft.key is None:
                 self._turn += 1
-                part = self._turn % partitioned.partitions
+                part = self._turn % found.partitions
             else:
-                part = route(draft.key, partitioned.partitions)
+                part = route(draft.key, found.partitions)
             groups.setdefault(partition_name(name, part), []).append(index)
         return dict(groups)
 
@@ -238,14 +238,14 @@ class Publisher:
         is_delayed = request.delay_ms > 0
         for _attempt in range(2):
             known = await self._producer(topic, name, is_delayed=is_delayed)
-            producer = self._line.session.producers.get(known.handle)
-            if producer is None:
+            life = self._line.session.producer_life(known.handle)
+            if life is None:
                 continue  # it was ended while this request waited for its opening
-            batch = self._encode(producer, request, drafts)
+            batch = self._encode(life, request, drafts)
             known.under_way += 1
             try:
                 if is_delayed:
-                    due_ms = self._shard.ages.release_ms() + request.delay_ms
+                    due_ms = self._door.release_ms() + request.delay_ms
                     await self._line.ask(Schedule(known.handle, due_ms), batch)
                     return SCHEDULED
                 answer = await self._line.ask(Produce(known.handle), batch)
@@ -257,19 +257,18 @@ class Publisher:
         raise Overloaded(f"the producer {name!r} on {topic} is ended again and again; try later")
 
     def _encode(
-        self, producer: ProducerHandle, request: PublishMessages, drafts: Sequence[Drafted]
+        self, life: ProducerLife, request: PublishMessages, drafts: Sequence[Drafted]
     ) -> bytearray:
-        now_us = self._shard.clock.wall_us()
-        life = producer.producer
+        now_us = self._door.wall_us()
         sequence = request.sequence
         return encode(
             [draft.payload for draft in drafts],
             publish_time_us=now_us + request.delay_ms * 1000,
             keys=[draft.key for draft in drafts],
             attributes=[draft.attributes for draft in drafts],
-            producer_id=life.id,
+            producer_id=life.producer_id,
             producer_epoch=life.epoch,
-            base_sequence=max(0, life.admitted_next) if sequence is None else sequence,
+            base_sequence=life.next_sequence if sequence is None else sequence,
         )
 
     # ------------------------------------------------------------ producers
@@ -301,18 +300,17 @@ class Publisher:
 
     async def _open_producer(self, topic: TopicName, name: str, *, is_delayed: bool) -> int:
         spec, resume_epoch = TopicSpec(), 0
-        existing = self._shard.topic_or_none(topic)
+        existing = self._door.lookup(topic)
         if existing is not None:
             spec = existing.spec
-            incumbent = existing.attached.get(name)
-            if incumbent is not None and not is_delayed:
+        if not is_delayed:
+            known = self._door.find_producer(topic, name)
+            if known.is_attached:
                 raise ProducerBusy(
                     f"a producer named {name!r} is connected to {topic} already; "
                     "choose another name, or wait until it has left"
                 )
-            life = existing.pipeline.sequencer.producer_or_none(name)
-            if life is not None and not is_delayed:
-                resume_epoch = life.epoch
+            resume_epoch = known.epoch
         command = OpenProducer(topic, name, spec, resume_epoch, is_delayed=is_delayed)
         if is_delayed and spec.dispatch is Dispatch.NON_RELIABLE:
             raise InvalidArgument(f"{topic} is non-reliable: it keeps nothing for later")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from danubius.admin.targets import find_target
 from danubius.edge.in_process import Line
 from danubius.edge.rest.bounds import SESSION_BYTES, SESSIONS_MAX
 from danubius.edge.rest.messages import Filling, SeenMessage, Slice, slices
@@ -45,9 +44,9 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from danubius.broker.node import Node
-    from danubius.shard.hosting.peer import Buffer
+    from danubius.session.door import Door
     from danubius.wire.commands import AnyCommand
+    from danubius.wire.frame import Buffer
 
 _AckTimeout = Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)]
 _Idle = Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)]
@@ -181,11 +180,11 @@ class ConsumerSession:
     """One consumer over HTTP."""
 
     def __init__(
-        self, node: Node, request: OpenConsumer, on_ended: Callable[[ConsumerSession], None]
+        self, door: Door, request: OpenConsumer, on_ended: Callable[[ConsumerSession], None]
     ) -> None:
-        self._node = node
-        self._loop = node.shard.loop
-        self._line = Line(node, "http", self._heard)
+        self._door = door
+        self._loop = door.loop
+        self._line = Line(door, "http", self._heard)
         self._on_ended = on_ended
         self._attached: dict[str, _Attached] = {}
         self._held: deque[_Held] = deque()
@@ -208,12 +207,12 @@ class ConsumerSession:
     async def _attach(self) -> None:
         """Be on every partition there is, also after the topic has grown or the subscription has moved."""
         request = self.request
-        for topic in find_target(self._node.shard, request.topic).topics:
-            if topic.name in self._attached:
+        for topic in self._door.parts_of(request.topic):
+            if topic in self._attached:
                 continue
             answer = await self._line.ask(
                 Subscribe(
-                    topic.name,
+                    topic,
                     request.subscription,
                     request.type,
                     self._consumer,
@@ -224,10 +223,10 @@ class ConsumerSession:
                     request.failure,
                 )
             )
-            self._attached[topic.name] = _Attached(answer.command.handle)
+            self._attached[topic] = _Attached(answer.command.handle)
 
     def describe(self) -> SessionDescribed:
-        request, consumers = self.request, self._line.session.consumers
+        request = self.request
         return SessionDescribed(
             self.name,
             request.topic,
@@ -236,7 +235,7 @@ class ConsumerSession:
             list(self._attached),
             request.ack_timeout_ms,
             request.idle_timeout_ms,
-            any(consumer.is_active for consumer in consumers.values()),
+            self._line.session.is_consuming,
             sum(held.part.stop - held.part.start for held in self._held),
         )
 
@@ -415,8 +414,8 @@ def _ranges(request: Settle) -> list[tuple[int, int]]:
 class ConsumerSessions:
     """All sessions of one broker, by their names."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, door: Door) -> None:
+        self._door = door
         self._sessions: dict[str, ConsumerSession] = {}
         self._opening = 0
 
@@ -429,7 +428,7 @@ class ConsumerSessions:
                 f"{SESSIONS_MAX} consumer sessions are open; end some, or wait until they expire"
             )
         self._opening += 1
-        session = ConsumerSession(self._node, request, self._forget)
+        session = ConsumerSession(self._door, request, self._forget)
         try:
             await session.open()
         except BaseException:

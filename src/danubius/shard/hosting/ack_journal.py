@@ -6,7 +6,7 @@ What the journal fails to take goes back to what is gathered: no acknowledgement
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from danubius.ack.core.ranges import RangeMap, RangeSet
 from danubius.errors import TopicDeleted
@@ -20,15 +20,13 @@ if TYPE_CHECKING:
     from danubius.errors import DanubiusError
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
+    from danubius.shard.state.tokens import OnDone
     from danubius.wal.ports import JournalPort
 
 RETRY_S: Final = 1.0
 """Acknowledgements that the journal failed to take are appended again after this long."""
 ATTEMPTS_MAX: Final = 10_000
 """Ranges of counted failures a subscription; the lowest offsets win, for those above a count starts anew."""
-
-
-OnDone: TypeAlias = "Callable[[DanubiusError | None], None]"
 
 
 class _Written:

@@ -1,4 +1,4 @@
-"""What a topic that has limits lets in: producers, consumers, subscriptions, sizes, rates, a quota.
+"""What a topic that has limits lets in: producers, consumers, subscriptions, rates, a quota.
 
 A topic without limits has no gate, and publishing to it costs one look at None. Limits of a namespace on what flows and
 what is stored (rates, quota) hold for all its topics together, and a topic's own hold beside them.
@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from danubius.errors import LimitReached, MessageTooLarge, QuotaExceeded, Throttled
+from danubius.errors import LimitReached, QuotaExceeded, Throttled
 from danubius.model.ids import namespace_of
 from danubius.model.limits import GIB, KIB, MIB
 from danubius.model.policy import NO_LIMIT, Policies, QuotaAction
-from danubius.record.batch import HEADER_BYTES, read_header
 from danubius.shard.hosting.core.access import AccessGate
 from danubius.shard.hosting.core.rate import Rates
 from danubius.shard.hosting.dispatch_rates import DispatchRates
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from danubius.dispatch.gate import Timer
     from danubius.model.ids import TopicId
     from danubius.model.policy import Effective
-    from danubius.record.batch import Header
     from danubius.shard.hosting.core.access import Claim
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
@@ -42,8 +40,6 @@ OVERFULL_PERCENT: Final = 105
 """Beyond this much of a quota the oldest is dropped at once, not at the next round."""
 HOPELESS_PERCENT: Final = 150
 """Beyond this much dropping does not keep up (the disk fails, say), and publishes are refused all the same."""
-ONE_RECORD_BYTES_MAX: Final = 128
-"""What the columns of a single record add to its payload, key and attributes, rounded up."""
 
 
 class Share:
@@ -145,8 +141,6 @@ class Limits:
 
     def admit(self, count: int, size: int, now_ns: int) -> int:
         """Let a batch in and count it, or raise; how long, in ns, its answer has to wait."""
-        if count == 1:
-            self._check_size(size)
         share = self._share
         debt_ns = self._rates.debt_ns(now_ns)
         if share is not None:
@@ -180,15 +174,6 @@ class Limits:
         """
         topic = self._topic
         self.stored_bytes = topic.stored_bytes + (0 if self.may_drop else topic.delayed_bytes)
-
-    def _check_size(self, size: int) -> None:
-        limit = self._policies.message_bytes_max
-        size -= HEADER_BYTES + ONE_RECORD_BYTES_MAX
-        if size > limit:
-            self.refused_batches += 1
-            raise MessageTooLarge(
-                f"the message has {size:,} bytes, {self._name} accepts at most {limit:,}"
-            )
 
     def _refuse_rate(self, debt_ns: int) -> None:
         wait_ms = (debt_ns - DEBT_MAX_NS // 2) // 1_000_000
@@ -373,20 +358,3 @@ def _amount(count: int) -> str:
 
 def _nothing(_topic: Topic) -> None:
     """Nobody drops anything."""
-
-
-def check_size(topic: Topic, header: Header) -> None:
-    """Refuse a message that is too large for its topic; one in a batch of many is for its consumers to judge."""
-    limit = topic.policies.message_bytes_max
-    size = header.length - HEADER_BYTES - ONE_RECORD_BYTES_MAX
-    if size > limit and header.count == 1:
-        raise MessageTooLarge(
-            f"the message has {size:,} bytes, {topic.name} accepts {limit:,} at most"
-        )
-
-
-def check_size_of(batch: memoryview, limit: int) -> None:
-    """The same against the broker's limit. That is for one message; a batch of several has the frame's own limit."""
-    size = len(batch) - HEADER_BYTES - ONE_RECORD_BYTES_MAX
-    if size > limit and read_header(batch).count == 1:
-        raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")

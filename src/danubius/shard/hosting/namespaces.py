@@ -28,12 +28,11 @@ from danubius.shard.hosting.changes import commit_facts, remove_topics
 from danubius.shard.state.facts import NamespaceChanged, NamespaceCreated, NamespaceRemoved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from danubius.model.ids import TopicName
     from danubius.model.policy import Effective
     from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
+    from danubius.shard.state.tokens import OnDone
 
 
 SLICE: Final = 100
@@ -82,7 +81,7 @@ def create_namespace(
     policies: Policies,
     *,
     exist_ok: bool,
-    on_done: Callable[[DanubiusError | None], None],
+    on_done: OnDone,
 ) -> None:
     parse_name("namespace", name)
     policies.check()
@@ -118,9 +117,7 @@ def create_namespace(
     commit_facts(shard, [NamespaceCreated(name, layer, created_ms)], committed)
 
 
-def update_namespace(
-    shard: Shard, name: str, change: Policies, on_done: Callable[[DanubiusError | None], None]
-) -> None:
+def update_namespace(shard: Shard, name: str, change: Policies, on_done: OnDone) -> None:
     """Change its policies; answered when they hold for all its topics."""
     change.check()
     if name in shard.catalog.changes.leaving:
@@ -148,9 +145,7 @@ def update_namespace(
     commit_facts(shard, [NamespaceChanged(name, layer)], committed)
 
 
-def delete_namespace(
-    shard: Shard, name: str, *, force: bool, on_done: Callable[[DanubiusError | None], None]
-) -> None:
+def delete_namespace(shard: Shard, name: str, *, force: bool, on_done: OnDone) -> None:
     """Delete it; with `force` its topics too, all in one record."""
     if name in BUILT_IN:
         raise InvalidArgument(f"namespace {name!r} cannot be deleted: it is always there")

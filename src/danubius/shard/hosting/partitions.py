@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
     from danubius.shard.state.facts import Event
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.wire.commands import AnyCommand
-
-Buffer = bytes | bytearray | memoryview
+    from danubius.wire.frame import Buffer
 
 
 class Peer(Protocol):

@@ -11,9 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from danubius.errors import DanubiusError, ProducerFenced, Throttled
-from danubius.record.batch import read_header
-from danubius.shard.hosting.admission import check_size_of
 from danubius.shard.hosting.core.access import Mode
+from danubius.shard.hosting.publish_door import admit
 from danubius.wire.commands import Error, Produced, ProducerClosed, ProducerOpened
 
 if TYPE_CHECKING:
@@ -22,10 +21,11 @@ if TYPE_CHECKING:
 
     from danubius.model.ids import Offset
     from danubius.publish.core.sequencer import Producer
-    from danubius.record.batch import Header
+    from danubius.publish.pipeline import Answer
     from danubius.shard.hosting.peer import Peer
     from danubius.shard.hosting.place import Place
-    from danubius.shard.hosting.topic import Topic, TopicGate
+    from danubius.shard.hosting.publish_door import Admitted
+    from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
 
 
@@ -131,47 +131,34 @@ class ProducerHandle:
 
     def produce(self, batch: memoryview, correlation_id: int) -> None:
         """Publish one batch; the answer goes out when it is as durable as the topic asks."""
-        topic, shard = self.topic, self._shard
-        if topic.is_deleting:
-            topic.check_open()
-        if topic.is_reliable:
-            shard.pressure.check()
-        if len(batch) > shard.config.message_bytes_max:
-            check_size_of(batch, shard.config.message_bytes_max)
-        answer = functools.partial(self._answer, correlation_id)
-        if topic.gate is None:
-            header = topic.pipeline.publish(batch, self.producer, answer)
+        topic, shard, producer = self.topic, self._shard, self.producer
+        try:
+            admitted = admit(shard, topic, batch, None, producer)
+        except Throttled:
+            self.throttled_batches += 1
+            raise
+        if admitted is None:
+            answer = functools.partial(self._answer, correlation_id)
+            header = topic.pipeline.publish(batch, producer, answer)
         else:
-            header = self._publish_admitted(topic.gate, batch, correlation_id)
+            answer = self._answer_to(admitted, correlation_id)
+            try:
+                header = topic.pipeline.publish(batch, producer, answer)
+            except DanubiusError:
+                admitted.give_back()
+                raise
         self.published_messages += header.count
         self.published_bytes += header.length
         shard.messages_in += header.count
         shard.bytes_in += header.length
 
-    def _publish_admitted(self, gate: TopicGate, batch: memoryview, correlation_id: int) -> Header:
-        """Publish what the topic's limits let in; what was stored before is only answered again, and costs nothing."""
-        publish, producer = self.topic.pipeline.publish, self.producer
-        header = read_header(batch)
-        if header.base_sequence < producer.admitted_next:
-            return publish(batch, producer, functools.partial(self._answer, correlation_id))
-        now_ns = self._shard.clock.monotonic_ns()
-        try:
-            wait_ns = gate.admit(header.count, len(batch), now_ns)
-        except Throttled:
+    def _answer_to(self, admitted: Admitted, correlation_id: int) -> Answer:
+        """Where the answer to a batch goes that a topic's limits let in."""
+        due_ns = 0
+        if admitted.wait_ns:
             self.throttled_batches += 1
-            raise
-        if wait_ns:
-            self.throttled_batches += 1
-            answer = functools.partial(
-                self._answer_late, correlation_id, now_ns + wait_ns, len(batch)
-            )
-        else:
-            answer = functools.partial(self._answer, correlation_id)
-        try:
-            return publish(batch, producer, answer)
-        except DanubiusError:
-            gate.give_back(header.count, len(batch))
-            raise
+            due_ns = self._shard.clock.monotonic_ns() + admitted.wait_ns
+        return functools.partial(self._answer_admitted, correlation_id, admitted, due_ns)
 
     def _answer(self, correlation_id: int, result: Offset | DanubiusError) -> None:
         if isinstance(result, int):
@@ -183,19 +170,20 @@ class ProducerHandle:
 
     # ------------------------------------------------------------ answers that wait
 
-    def _answer_late(
-        self, correlation_id: int, due_ns: int, size: int, result: Offset | DanubiusError
+    def _answer_admitted(
+        self, correlation_id: int, admitted: Admitted, due_ns: int, result: Offset | DanubiusError
     ) -> None:
         """Hold an answer back until what was published before it is paid for."""
-        if (
-            isinstance(result, DanubiusError)
-            or self.topic.attached.get(self.producer.name) is not self
-        ):
+        if isinstance(result, DanubiusError):
+            admitted.give_back()
+            self._answer(correlation_id, result)
+            return
+        if not due_ns or self.topic.attached.get(self.producer.name) is not self:
             self._answer(correlation_id, result)
             return
         if self._late is None:
             self._late = deque()
-        self._late.append(Late(due_ns, correlation_id, result, size))
+        self._late.append(Late(due_ns, correlation_id, result, admitted.size))
         if self._late_timer is None:
             self._wait_for(due_ns)
 

@@ -29,6 +29,9 @@ DEFAULT_POLICIES: Final = Effective()
 class TopicGate(Protocol):
     """The limits of a topic that has some. Each check says no by raising."""
 
+    refused_batches: int
+    """For their size, or a quota."""
+
     def check_open(self, topic: Topic, others: int) -> None:
         """One more producer asks to attach; so many others are there or on their way."""
         ...
@@ -40,7 +43,7 @@ class TopicGate(Protocol):
     def admit(self, count: int, size: int, now_ns: int) -> int:
         """A batch of `size` bytes asks to be stored, and counts from here on. How long, in ns, its answer has to wait.
 
-        Raises MessageTooLarge, Throttled or QuotaExceeded, and nothing was counted.
+        Raises Throttled or QuotaExceeded, and nothing was counted.
         """
         ...
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from danubius.model.topic import TopicSpec
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
 
 log = logging.getLogger(__name__)
 

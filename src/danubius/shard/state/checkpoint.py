@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.shard.shard import Shard
     from danubius.shard.state.snapshot import CapturedSnapshot
+    from danubius.shard.state.tokens import OnDone
     from danubius.wal.ports import SnapshotPort
 
 TICK_MS: Final = 250
@@ -163,7 +164,7 @@ class Checkpointer:
             and shard.committed_position != self._last_position
         )
 
-    def run(self, on_done: Callable[[DanubiusError | None], None]) -> None:
+    def run(self, on_done: OnDone) -> None:
         """Make one checkpoint as of now."""
         self._is_running = True
         shard = self._shard

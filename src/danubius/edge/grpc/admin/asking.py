@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from danubius.admin.table import administer
 from danubius.edge.grpc.names import number_of, outer_name
 from danubius.edge.grpc.status import Code, Refused
-from danubius.errors import DanubiusError
 from danubius.model import admin
 from danubius.model.ids import parse_name
-from danubius.shard.hosting.topics import list_topics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from danubius.broker.node import Node
     from danubius.model.admin import AdminRequest
     from danubius.model.topic import Dispatch
-    from danubius.shard.hosting.topic import Topic
+    from danubius.session.door import Door
+    from danubius.session.found import FoundTopic
 
 PAGE: Final = 100
 """Lines asked for in one turn of the loop."""
@@ -45,9 +42,9 @@ class TopicLine(NamedTuple):
 class Office:
     """The admin services' hold on one broker."""
 
-    def __init__(self, node: Node, addresses: Callable[[], Addresses]) -> None:
+    def __init__(self, door: Door, addresses: Callable[[], Addresses]) -> None:
         """`addresses` is asked with each request: ports are known once they are open."""
-        self.node = node
+        self._door = door
         self.addresses = addresses
         self.changing = asyncio.Lock()
         """Held from reading a subscription's policy until what was made of it is durable."""
@@ -55,7 +52,7 @@ class Office:
     @property
     def number(self) -> int:
         """The broker as a number below 2^64, which this API knows brokers by."""
-        return number_of(self.node.about.broker_id)
+        return number_of(self._door.about.broker_id)
 
     @property
     def number_text(self) -> str:
@@ -65,7 +62,7 @@ class Office:
         """NOT_FOUND unless it is this one, by its number or its name."""
         if not broker_id:
             raise Refused(Code.INVALID_ARGUMENT, "broker_id is empty")
-        if broker_id not in (self.number_text, self.node.about.broker_id):
+        if broker_id not in (self.number_text, self._door.about.broker_id):
             raise Refused(
                 Code.NOT_FOUND,
                 f"there is no broker {broker_id[:100]!r}; this is {self.number_text}, and the only one",
@@ -73,19 +70,21 @@ class Office:
 
     async def ask(self, request: AdminRequest) -> Any:
         """What the broker answers to an operator; its error is raised."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(reply: Any) -> None:
-            if future.done():
-                return  # nobody waits any more
-            if isinstance(reply, DanubiusError):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
         request.check()
-        administer(self.node, request, answered)
-        return await future
+        return await self._door.administer(request)
+
+    @property
+    def topic_count(self) -> int:
+        return self._door.topic_count
+
+    @property
+    def epoch(self) -> int:
+        """Which time it is that the broker's state is taken up."""
+        return self._door.epoch
+
+    def check_namespace(self, name: str) -> None:
+        """NamespaceNotFound unless it is there."""
+        self._door.check_namespace(name)
 
     # ------------------------------------------------------------ whole lists
 
@@ -113,27 +112,26 @@ class Office:
     async def topics_in(self, namespace: str) -> list[TopicLine]:
         """Those of one namespace, in order, partitions by their own names."""
         parse_name("namespace", namespace)
-        self.node.shard.catalog.namespace(namespace)
+        self.check_namespace(namespace)
         return [_line(topic) async for topic in self._topics(namespace)]
 
     async def topics(self) -> list[TopicLine]:
         """All that there are."""
         return [_line(topic) async for topic in self._topics("")]
 
-    async def _topics(self, namespace: str) -> AsyncIterator[Topic]:
+    async def _topics(self, namespace: str) -> AsyncIterator[FoundTopic]:
         after = ""
         while True:
-            page, is_more = list_topics(self.node.shard, namespace, after, PAGE)
-            for topic in page:
-                if not topic.is_deleting:
-                    yield topic
-            if not is_more:
+            page = self._door.list_topics(namespace, after, PAGE)
+            for topic in page.topics:
+                yield topic
+            if not page.after:
                 return
-            after = page[-1].name
+            after = page.after
             await asyncio.sleep(0)
 
 
-def _line(topic: Topic) -> TopicLine:
+def _line(topic: FoundTopic) -> TopicLine:
     return TopicLine(topic.name, topic.spec.dispatch)
 
 

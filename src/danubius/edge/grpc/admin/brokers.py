@@ -80,7 +80,7 @@ class BrokerAdmin:
 
     async def get_balance(self, request: Any, context: Context) -> Any:
         del request, context
-        topics = len(self._office.node.shard.topics)
+        topics = self._office.topic_count
         load = float(topics)
         one = danube_admin.BrokerLoadInfo(
             broker_id=self._office.number, load=load, topic_count=topics
@@ -115,7 +115,7 @@ class ClusterAdmin:
         number = self._office.number
         return danube_admin.ClusterStatusResponse(
             leader_id=number,
-            current_term=self._office.node.shard.epoch,
+            current_term=self._office.epoch,
             voters=[number],
             self_node_id=number,
         )

@@ -11,15 +11,15 @@ from danubius.edge.grpc.admin.topics import NamespaceAdmin, TopicAdmin
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from danubius.broker.node import Node
     from danubius.edge.grpc.servicer import Servicer
+    from danubius.session.door import Door
 
 __all__ = ["Addresses", "admin_servicers"]
 
 
-def admin_servicers(node: Node, addresses: Callable[[], Addresses]) -> list[Servicer]:
+def admin_servicers(door: Door, addresses: Callable[[], Addresses]) -> list[Servicer]:
     """All five, for one broker; `addresses` is asked when somebody wants to know them."""
-    office = Office(node, addresses)
+    office = Office(door, addresses)
     return [
         BrokerAdmin(office).servicer(),
         ClusterAdmin(office).servicer(),

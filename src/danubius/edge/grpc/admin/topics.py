@@ -32,7 +32,6 @@ from danubius.model.ids import namespace_of, parse_topic_name
 from danubius.model.policy import PARTITIONS_MAX
 from danubius.model.subscription import SubscriptionType
 from danubius.model.topic import Dispatch, TopicSpec
-from danubius.shard.hosting.failures import check_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -147,7 +146,7 @@ class TopicAdmin:
         spec = TopicSpec(dispatch=dispatch_of(request.dispatch_strategy))
         if request.schema_subject not in _PAYLOAD_TYPES:
             refuse_subject(request.schema_subject)
-        self._office.node.shard.catalog.namespace(namespace_of(parse_topic_name(name)))
+        self._office.check_namespace(namespace_of(parse_topic_name(name)))
         await self._office.ask(admin.CreateTopic(name, spec, partitions))
 
     async def delete(self, request: Any, context: Context) -> Any:
@@ -241,7 +240,6 @@ class TopicAdmin:
                 found = await self._find(request)
             except SubscriptionNotFound:
                 policy = change(unless_told(topic.effective.failure))
-                check_failure(policy, topic.topic, name)
                 kind = SubscriptionType.SHARED  # the first consumer says which it is
                 await office.ask(
                     admin.CreateSubscription(topic.topic, name, kind, failure=policy, exist_ok=True)

@@ -13,8 +13,6 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from danubius.edge.grpc.bounds import (
     GRANT_S,
     LOSSY_STREAM_BYTES,
@@ -28,7 +26,6 @@ from danubius.edge.grpc.data.delivering import Packer, cuts
 from danubius.edge.in_process import Line
 from danubius.errors import ClientClosed, DanubiusError, error_from_code
 from danubius.model.subscription import LATEST
-from danubius.shard.hosting.failures import policy_of
 from danubius.wire.commands import (
     Ack,
     CloseConsumer,
@@ -42,12 +39,12 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from danubius.broker.node import Node
     from danubius.edge.grpc.data.consumer_book import Known
     from danubius.model.policy import FailurePolicy
-    from danubius.shard.hosting.peer import Buffer
-    from danubius.shard.hosting.topic import Topic
+    from danubius.session.door import Door
+    from danubius.session.found import FoundTopic
     from danubius.wire.commands import AnyCommand
+    from danubius.wire.frame import Buffer
 
 _TOO_LARGE = "it is larger than what clients of Danube take"
 
@@ -63,7 +60,7 @@ class Attachment:
 
     def __init__(
         self,
-        node: Node,
+        door: Door,
         known: Known,
         broker_url: str,
         on_ended: Callable[[Attachment], None],
@@ -71,8 +68,8 @@ class Attachment:
     ) -> None:
         self.known = known
         self._broker_url = broker_url
-        self._shard = node.shard
-        self._line = Line(node, address, self._heard)
+        self._door = door
+        self._line = Line(door, address, self._heard)
         self._on_ended = on_ended
         self._handle = 0
         self._held: deque[_Delivery] = deque()
@@ -84,7 +81,7 @@ class Attachment:
         self._owed_bytes = 0
         self._late: asyncio.TimerHandle | None = None
         """Set while freed room waits for more of it."""
-        self._topic: Topic
+        self._topic: FoundTopic
         self._unacked: set[int] = set()
         """What its client was sent and has not answered, of a reliable topic."""
         self.ended: DanubiusError | None = None
@@ -93,7 +90,7 @@ class Attachment:
     async def open(self, failure: FailurePolicy | None) -> None:
         """Attach it; creates the subscription, at the end of the topic, if there is none."""
         known = self.known
-        topic = self._shard.topic(known.topic)
+        topic = self._door.topic(known.topic)
         if not topic.is_reliable:
             failure = None
         try:
@@ -134,7 +131,8 @@ class Attachment:
         """Write what is delivered, message by message, until it is over; returns why."""
         self._owed_bytes = STREAM_BYTES if self._topic.is_reliable else LOSSY_STREAM_BYTES
         self._grant()
-        packer = Packer(self._topic, self._broker_url)
+        name = self._topic.name
+        packer = Packer(self._topic, self._broker_url, lambda: self._door.producer_names(name))
         while True:
             while self._held:
                 command, payload, size = self._held.popleft()
@@ -160,11 +158,8 @@ class Attachment:
             async with asyncio.timeout(STALLED_S):
                 await self._arrived.wait()
         except TimeoutError:
-            subscription = self._topic.subscriptions.get(self.known.subscription)
-            if subscription is not None:
-                cursor = subscription.cursor
-                self._unacked = {one for one in self._unacked if cursor.unacked(one, one + 1)}
-                self._grant()
+            self._unacked = self._line.session.still_unacked(self._handle, self._unacked)
+            self._grant()
 
     async def _write(
         self, offset: int, message: Any | None, write: Callable[[Any], Awaitable[None]]
@@ -181,11 +176,8 @@ class Attachment:
         """How many messages the stream may have open: by default, or as the subscription was told."""
         if not self._topic.is_reliable:
             return LOSSY_STREAM_MESSAGES
-        subscription = self._topic.subscriptions.get(self.known.subscription)
-        if subscription is None:
-            return OPEN_MESSAGES
-        told = policy_of(self._topic, subscription).unacked_messages_max
-        return OPEN_MESSAGES if told is msgspec.UNSET else max(OPEN_MESSAGES, told)
+        told = self._line.session.unacked_messages_max(self._handle)
+        return OPEN_MESSAGES if told is None else max(OPEN_MESSAGES, told)
 
     def _grant(self, *, is_late: bool = False) -> None:
         """Give back what is free, once it is half of all that may be open, or a moment later.
@@ -198,7 +190,7 @@ class Attachment:
         room = max(0, most - self._granted - self._waiting - len(self._unacked))
         if room * 2 < most and not is_late:
             if room and self._late is None:
-                self._late = self._shard.loop.call_later(GRANT_S, self._grant_late)
+                self._late = self._door.loop.call_later(GRANT_S, self._grant_late)
             room = 0
         if room or self._owed_bytes * 2 >= STREAM_BYTES:
             self._granted += room
@@ -222,7 +214,7 @@ class Attachment:
             self._arrived.set()
         elif isinstance(command, ConsumerClosed) and self.ended is None:
             self.ended = error_from_code(command.code, command.message)
-            self._shard.loop.call_soon(self.close, self.ended)  # the broker is in the middle of it
+            self._door.loop.call_soon(self.close, self.ended)  # the broker is in the middle of it
 
     # ------------------------------------------------------------ settling
 

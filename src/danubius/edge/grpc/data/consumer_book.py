@@ -17,6 +17,7 @@ import msgspec
 from danubius.edge.grpc.bounds import KNOWN_CONSUMERS_MAX
 from danubius.errors import DanubiusError, StorageFailed
 from danubius.model.subscription import SubscriptionType
+from danubius.runtime.answers import answer_of
 from danubius.runtime.threads import Worker
 
 if TYPE_CHECKING:
@@ -121,28 +122,20 @@ class ConsumerBook:
         """Remember a consumer; returns once that is durable."""
         if self._known.get(known.number) == known:
             return
-        done: asyncio.Future[None] = self._loop.create_future()
+        try:
+            await answer_of(lambda written: self._begin_write(known, written))
+        except DanubiusError:
+            self.forget(known.number)
+            raise
 
-        def written(error: DanubiusError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
+    def _begin_write(self, known: Known, on_done: Callable[[DanubiusError | None], None]) -> None:
         self._keep(known)
         self._lines += 1
         if self._lines > max(REWRITE_LINES_MIN, 2 * len(self._known)):
             self._lines = len(self._known)
-            self._worker.put(_Write(self._whole(), True, written))
+            self._worker.put(_Write(self._whole(), True, on_done))
         else:
-            self._worker.put(_Write(_encode(known) + b"\n", False, written))
-        try:
-            await done
-        except DanubiusError:
-            self.forget(known.number)
-            raise
+            self._worker.put(_Write(_encode(known) + b"\n", False, on_done))
 
     def forget(self, number: int) -> None:
         """It cannot come back. The file learns of it when it is written anew."""

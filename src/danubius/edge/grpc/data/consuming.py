@@ -28,11 +28,9 @@ from danubius.edge.grpc.status import Code, Refused
 from danubius.errors import (
     ConsumerReplaced,
     DanubiusError,
-    InvalidArgument,
     LedgerDamaged,
     ShuttingDown,
     SubscriptionMoved,
-    SubscriptionNotFound,
     TopicDeleted,
     TopicExists,
     TopicNotFound,
@@ -42,9 +40,9 @@ from danubius.model.ids import TopicName
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from danubius.broker.node import Node
     from danubius.edge.grpc.data.consumer_book import ConsumerBook, Known
     from danubius.model.policy import FailurePolicy
+    from danubius.session.door import Door
 
 log = logging.getLogger(__name__)
 
@@ -78,10 +76,9 @@ class GrpcConsumer:
 class Consumers:
     """Everything that Danube's clients consume."""
 
-    def __init__(self, node: Node, book: ConsumerBook, broker_url: str) -> None:
-        self._node = node
-        self._shard = node.shard
-        self._loop = node.shard.loop
+    def __init__(self, door: Door, book: ConsumerBook, broker_url: str) -> None:
+        self._door = door
+        self._loop = door.loop
         self._book = book
         self._broker_url = broker_url
         self._consumers: dict[int, GrpcConsumer] = {}
@@ -128,7 +125,7 @@ class Consumers:
     async def _attach(self, consumer: GrpcConsumer, address: str) -> Attachment:
         known = consumer.known
         attachment = Attachment(
-            self._node, known, self._broker_url, lambda one: self._ended(consumer, one), address
+            self._door, known, self._broker_url, lambda one: self._ended(consumer, one), address
         )
         place = self._attached.setdefault((known.topic, known.subscription), {})
         place[attachment] = None
@@ -141,7 +138,7 @@ class Consumers:
 
     def _failure(self, known: Known) -> FailurePolicy | None:
         """What Danube does with messages that fail, unless the topic's policies say something else."""
-        policy = self._shard.topic(known.topic).policies.failure
+        policy = self._door.policies_of(known.topic).failure
         told = unless_told(policy)
         return None if told == policy else told
 
@@ -233,11 +230,9 @@ class Consumers:
     def _is_taken(self, consumer: GrpcConsumer) -> bool:
         """Whether a client of another protocol consumes under this name; it came later, and is not driven out."""
         known = consumer.known
-        topic = self._shard.topics.get(TopicName(known.topic))
-        subscription = topic.subscriptions.get(known.subscription) if topic is not None else None
-        if subscription is None or consumer.spare is not None:
+        if consumer.spare is not None:
             return False
-        return any(one.name == known.consumer for one in subscription.consumers.values())
+        return self._door.has_consumer(TopicName(known.topic), known.subscription, known.consumer)
 
     async def _after(self, consumer: GrpcConsumer, reason: DanubiusError) -> None:
         """What follows when a consumer is over: another turn, or the end of its stream."""
@@ -308,23 +303,8 @@ class Consumers:
             if attachment.holds(offset):
                 attachment.ack(offset)
                 return
-        self._ack_unheld(topic, subscription, offset)
-
-    def _ack_unheld(self, name: str, subscription: str, offset: int) -> None:
-        """Its stream has ended, or the broker was restarted, since it was delivered."""
-        topic = self._shard.topic(name)
-        if not topic.is_reliable:
-            return
-        if offset >= topic.log.end_offset:
-            raise InvalidArgument(
-                f"{name} has no message {offset}: its next one is {topic.log.end_offset}"
-            )
-        found = topic.subscriptions.get(subscription)
-        if found is None:
-            raise SubscriptionNotFound(f"topic {name} has no subscription {subscription!r}")
-        self._shard.start_pump(topic, found)
-        assert found.pump is not None
-        found.pump.acked([(offset, offset + 1)])
+        # Its stream has ended, or the broker was restarted, since it was delivered.
+        self._door.ack(topic, subscription, offset)
 
     def nack(self, topic: str, subscription: str, offset: int, delay_ms: int, reason: str) -> None:
         """A message has failed; one that is out with nobody is on its way again anyway."""

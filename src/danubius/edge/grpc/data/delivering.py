@@ -19,11 +19,11 @@ from danubius.edge.grpc.names import number_of, outer_name
 from danubius.record.scan import iter_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from danubius.record.batch import RecordBatch
-    from danubius.shard.hosting.peer import Buffer
-    from danubius.shard.hosting.topic import Topic
+    from danubius.session.found import FoundTopic
+    from danubius.wire.frame import Buffer
 
 
 class Cut(NamedTuple):
@@ -54,11 +54,14 @@ def cuts(payload: Sequence[Buffer], first: int, end: int) -> Iterator[Cut]:
 class Packer:
     """Makes the messages of one topic."""
 
-    def __init__(self, topic: Topic, broker_url: str) -> None:
+    def __init__(
+        self, topic: FoundTopic, broker_url: str, names: Callable[[], Mapping[int, str]]
+    ) -> None:
+        """`names` tells those of its producers, by their numbers here."""
         self._topic = topic
+        self._find_names = names
         self._broker_url = broker_url
         self._names: dict[int, str] = {}
-        """Of producers, by their numbers here."""
 
     async def pack(self, cut: Cut) -> list[Outgoing]:
         """The messages of a cut; a large batch is unpacked on a thread, for the loop serves others."""
@@ -109,6 +112,6 @@ class Packer:
         """The name of a producer, empty if the topic has forgotten it."""
         name = self._names.get(producer_id)
         if name is None:
-            self._names = {one.id: one.name for one in self._topic.pipeline.sequencer.producers}
+            self._names = dict(self._find_names())
             name = self._names.setdefault(producer_id, "")
         return name

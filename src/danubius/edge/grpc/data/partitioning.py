@@ -10,21 +10,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from danubius.admin.table import administer
-from danubius.errors import DanubiusError, TopicNotFound
+from danubius.errors import TopicNotFound
 from danubius.model.admin import UpdateTopic
 from danubius.model.ids import namespace_of
 from danubius.model.partitions import base_of
 from danubius.model.topic import TopicSpec
-from danubius.shard.hosting.namespaces import namespace_policies
 from danubius.wire.commands import CreateTopic
 
 if TYPE_CHECKING:
-    from danubius.broker.node import Node
     from danubius.edge.in_process import Line
-    from danubius.model.admin_replies import AdminReply
     from danubius.model.ids import TopicName
     from danubius.model.topic import Dispatch
+    from danubius.session.door import Door
 
 
 class _Change:
@@ -41,19 +38,18 @@ class _Change:
 class Partitioning:
     """Makes partitions that producers ask for."""
 
-    def __init__(self, node: Node, line: Line) -> None:
-        self._node = node
-        self._shard = node.shard
+    def __init__(self, door: Door, line: Line) -> None:
+        self._door = door
         self._line = line
         self._changes: dict[TopicName, _Change] = {}
 
     async def provide(self, topic: TopicName, dispatch: Dispatch) -> None:
         """See to it that a partition exists; nothing if the name is none of a partition, or there is one already."""
         found = base_of(topic)
-        if found is None or self._shard.topic_or_none(topic) is not None:
+        if found is None or self._door.lookup(topic) is not None:
             return
         base, index = found
-        policies = namespace_policies(self._shard, namespace_of(base))
+        policies = self._door.policies_in(namespace_of(base))
         if not policies.auto_create:
             raise TopicNotFound(
                 f"topic {topic} does not exist, and auto-creation is off in its namespace; "
@@ -64,7 +60,7 @@ class Partitioning:
         change.users += 1
         try:
             async with change.lock:
-                if self._shard.topic_or_none(topic) is None:
+                if self._door.lookup(topic) is None:
                     await self._grow(base, change.wanted, dispatch)
         finally:
             change.users -= 1
@@ -72,18 +68,8 @@ class Partitioning:
                 del self._changes[base]
 
     async def _grow(self, base: TopicName, count: int, dispatch: Dispatch) -> None:
-        if base not in self._shard.catalog.partitioned:
+        found = self._door.lookup(base)
+        if found is None or not found.partitions:
             await self._line.ask(CreateTopic(base, TopicSpec(dispatch), True, count))
             return
-        done: asyncio.Future[None] = self._shard.loop.create_future()
-
-        def replied(reply: AdminReply | DanubiusError) -> None:
-            if done.done():
-                return
-            if isinstance(reply, DanubiusError):
-                done.set_exception(reply)
-            else:
-                done.set_result(None)
-
-        administer(self._node, UpdateTopic(base, partitions=count), replied)
-        await done
+        await self._door.administer(UpdateTopic(base, partitions=count))

@@ -40,6 +40,7 @@ from danubius.errors import (
 )
 from danubius.model.topic import Dispatch, TopicSpec
 from danubius.record.encode import encode
+from danubius.runtime.answers import answer_of
 from danubius.wire.commands import (
     Access,
     CloseProducer,
@@ -52,12 +53,12 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from danubius.broker.node import Node
     from danubius.edge.in_process import Answer
     from danubius.model.ids import TopicName
-    from danubius.shard.hosting.peer import Buffer
-    from danubius.shard.hosting.topic import Topic
+    from danubius.session.door import Door
+    from danubius.session.found import ProducerLife
     from danubius.wire.commands import AnyCommand
+    from danubius.wire.frame import Buffer
 
 _ADDRESS: Final = "grpc"
 
@@ -78,7 +79,7 @@ class Draft(NamedTuple):
     size: int
     """With all that came with it."""
 
-    def check(self, limit: int) -> None:
+    def check(self, topic: TopicName, limit: int) -> None:
         """Refuse what is larger than its topic allows: a batch is looked at as a whole, this one is not alone in it."""
         if self.size <= limit:
             return
@@ -86,7 +87,9 @@ class Draft(NamedTuple):
         for name, value in (self.attributes or {}).items():
             size += len(name.encode()) + len(value.encode())
         if size > limit:
-            raise MessageTooLarge(f"the message has {size:,} bytes, at most {limit:,} are accepted")
+            raise MessageTooLarge(
+                f"the message has {size:,} bytes, {topic} accepts at most {limit:,}"
+            )
 
 
 class _Send(NamedTuple):
@@ -141,16 +144,15 @@ class GrpcProducer:
         sends = self._take()
         if not sends:
             return
-        producer = self._owner.line.session.producers.get(self.handle)
-        if producer is None:
+        life = self._owner.line.session.producer_life(self.handle)
+        if life is None:
             self._settle(sends, HandleNotFound(f"the producer {self.name!r} was ended; try again"))
             self.end(BrokerUnavailable(f"the producer {self.name!r} was ended; try again"))
             return
         self._is_sending = True
         answered = functools.partial(self._answered, sends)
         try:
-            life = producer.producer
-            batch = _encode(sends, life.id, life.epoch, max(0, life.admitted_next))
+            batch = _encode(sends, life)
             self._owner.line.start(Produce(self.handle), batch, answered)
         except DanubiusError as error:
             answered(error)
@@ -193,7 +195,7 @@ class GrpcProducer:
         self._waiting.clear()
 
 
-def _encode(sends: Sequence[_Send], number: int, epoch: int, sequence: int) -> bytearray:
+def _encode(sends: Sequence[_Send], life: ProducerLife) -> bytearray:
     drafts = [send.draft for send in sends]
     schema_id, schema_version = drafts[0].schema
     has_keys = any(draft.key is not None for draft in drafts)
@@ -203,9 +205,9 @@ def _encode(sends: Sequence[_Send], number: int, epoch: int, sequence: int) -> b
         publish_time_us=[draft.time_us for draft in drafts],
         keys=[draft.key for draft in drafts] if has_keys else None,
         attributes=[draft.attributes for draft in drafts] if has_attributes else None,
-        producer_id=number,
-        producer_epoch=epoch,
-        base_sequence=sequence,
+        producer_id=life.producer_id,
+        producer_epoch=life.epoch,
+        base_sequence=life.next_sequence,
         schema_id=schema_id,
         schema_version=schema_version,
     )
@@ -214,10 +216,10 @@ def _encode(sends: Sequence[_Send], number: int, epoch: int, sequence: int) -> b
 class Producers:
     """Everything that Danube's clients publish."""
 
-    def __init__(self, node: Node) -> None:
-        self._shard = node.shard
-        self.loop = node.shard.loop
-        self.line = Line(node, _ADDRESS, self._heard, self._arm)
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.loop = door.loop
+        self.line = Line(door, _ADDRESS, self._heard, self._arm)
         self.waiting_bytes = 0
         self._known: dict[tuple[str, str], GrpcProducer] = {}
         self._by_number: dict[int, GrpcProducer] = {}
@@ -243,29 +245,18 @@ class Producers:
 
     async def send(self, topic: TopicName, name: str, draft: Draft) -> None:
         """Store a message; returns once it is as durable as its topic asks."""
-        done: asyncio.Future[None] = self.loop.create_future()
-
-        def stored(error: DanubiusError | None) -> None:
-            if done.done():
-                return  # nobody waits any more
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        self.start_send(topic, name, draft, stored)
-        await done
+        await answer_of(lambda stored: self.start_send(topic, name, draft, stored))
 
     def start_send(self, topic: TopicName, name: str, draft: Draft, on_stored: OnStored) -> None:
         """Store a message; `on_stored` hears how that ended. What is wrong from the beginning is raised."""
         if self.waiting_bytes + draft.size > WAITING_BYTES_MAX:
             raise Overloaded("too much waits for the broker's disk; try again in a second")
-        existing = self._shard.topics.get(topic)
+        limit = self._door.message_bytes_max(topic)
+        if limit is not None:
+            draft.check(topic, limit)
         producer = self._known.get((topic, name))
-        if existing is not None:
-            draft.check(existing.policies.message_bytes_max)
         if producer is None or producer.was_ended:
-            dispatch = self._find_topic(topic).spec.dispatch
+            dispatch = self._dispatch_of(topic)
             producer = self._make(topic, name)
             opening = self.loop.create_task(self._open(producer, dispatch, Access.SHARED))
             self._openings.add(opening)
@@ -278,11 +269,11 @@ class Producers:
         if not opening.cancelled():
             opening.exception()  # whoever waits for the producer was told
 
-    def _find_topic(self, topic: TopicName) -> Topic:
-        existing = self._shard.topic_or_none(topic)
-        if existing is None:
+    def _dispatch_of(self, topic: TopicName) -> Dispatch:
+        found = self._door.lookup(topic)
+        if found is None or found.partitions:
             raise TopicNotFound(f"topic {topic} does not exist: create the producer again")
-        return existing
+        return found.spec.dispatch
 
     def make_ready(self, producer: GrpcProducer) -> None:
         """It has something to send: with all others of this turn."""
@@ -347,18 +338,13 @@ class Producers:
     async def _open_handle(
         self, topic: TopicName, name: str, dispatch: Dispatch, access: Access
     ) -> int:
-        spec, resume_epoch = TopicSpec(dispatch), 0
-        existing = self._shard.topic_or_none(topic)
-        if existing is not None:
-            if existing.attached.get(name) is not None:
-                raise ProducerBusy(
-                    f"a producer named {name!r} of another client is connected to {topic}; "
-                    "choose another name, or wait until it has left"
-                )
-            life = existing.pipeline.sequencer.producer_or_none(name)
-            if life is not None:
-                resume_epoch = life.epoch
-        asked = OpenProducer(topic, name, spec, resume_epoch, access)
+        known = self._door.find_producer(topic, name)
+        if known.is_attached:
+            raise ProducerBusy(
+                f"a producer named {name!r} of another client is connected to {topic}; "
+                "choose another name, or wait until it has left"
+            )
+        asked = OpenProducer(topic, name, TopicSpec(dispatch), known.epoch, access)
         try:
             answer = await self.line.ask(asked)
         except LimitReached:

@@ -16,8 +16,8 @@ from danubius.errors import InvalidArgument, TopicNotFound
 from danubius.model.ids import parse_topic_name
 
 if TYPE_CHECKING:
-    from danubius.broker.node import Node
     from danubius.edge.grpc.servicer import QuickCall
+    from danubius.session.door import Door
 
 NO_REGISTRY: Final = "this broker has no schema registry; send without a schema"
 SHOWN: Final = 100
@@ -40,8 +40,8 @@ def _not_found(subject: str) -> str:
 class SchemaEdge:
     """The registry's calls, answered."""
 
-    def __init__(self, node: Node) -> None:
-        self._shard = node.shard
+    def __init__(self, door: Door) -> None:
+        self._door = door
 
     def servicer(self) -> Servicer:
         subjects = (
@@ -123,7 +123,7 @@ class SchemaEdge:
 
     def _check_topic(self, request: Any) -> None:
         name = parse_topic_name(request.topic_name)
-        if name not in self._shard.catalog.partitioned and self._shard.topic_or_none(name) is None:
+        if self._door.lookup(name) is None:
             raise TopicNotFound(f"topic {name} does not exist; a producer creates it")
 
 

@@ -25,11 +25,11 @@ from danubius.model.topic import Dispatch
 from danubius.wire.commands import Access
 
 if TYPE_CHECKING:
-    from danubius.broker.node import Node
     from danubius.edge.grpc.addresses import Addresses
     from danubius.edge.grpc.data.consuming import Consumers
     from danubius.edge.grpc.servicer import Context, QuickCall
     from danubius.errors import DanubiusError
+    from danubius.session.door import Door
 
 _DISPATCHES: Final = {0: Dispatch.NON_RELIABLE, 1: Dispatch.RELIABLE}
 _ACCESSES: Final = {0: Access.SHARED, 1: Access.EXCLUSIVE}
@@ -52,10 +52,10 @@ def _known_value(values: dict[int, Any], number: int, what: str) -> Any:
 class ProducerEdge:
     """danube.ProducerService."""
 
-    def __init__(self, node: Node, producers: Producers) -> None:
-        self._shard = node.shard
+    def __init__(self, door: Door, producers: Producers) -> None:
+        self._door = door
         self._producers = producers
-        self._partitioning = Partitioning(node, producers.line)
+        self._partitioning = Partitioning(door, producers.line)
 
     def servicer(self) -> Servicer:
         return Servicer(
@@ -72,8 +72,8 @@ class ProducerEdge:
         access = _known_value(_ACCESSES, request.producer_access_mode, "producer_access_mode")
         if request.HasField("schema_ref"):
             refuse_subject(request.schema_ref.subject)
-        if self._shard.topic_or_none(topic) is None:
-            self._shard.catalog.namespace(namespace_of(topic))  # only operators make one
+        if self._door.lookup(topic) is None:
+            self._door.check_namespace(namespace_of(topic))  # only operators make one
         await self._partitioning.provide(topic, dispatch)
         self._check_dispatch(topic, dispatch)
         producer = await self._producers.open(topic, name, dispatch, access)
@@ -84,8 +84,10 @@ class ProducerEdge:
         )
 
     def _check_dispatch(self, topic: TopicName, dispatch: Dispatch) -> None:
-        existing = self._shard.topic_or_none(topic)
-        if existing is not None and existing.spec.dispatch is not dispatch:
+        existing = self._door.lookup(topic)
+        if existing is None or existing.partitions:
+            return
+        if existing.spec.dispatch is not dispatch:
             raise Refused(
                 Code.FAILED_PRECONDITION,
                 f"topic {topic} is {existing.spec.dispatch.value}, the producer asked for {dispatch.value}",
@@ -122,7 +124,7 @@ class ProducerEdge:
             request.payload,
             request.routing_key.encode() if request.HasField("routing_key") else None,
             dict(request.attributes) if request.attributes else None,
-            time_ms * 1000 if time_ms else self._shard.clock.wall_us(),
+            time_ms * 1000 if time_ms else self._door.wall_us(),
             (request.schema_id, request.schema_version),
             size,
         )
@@ -192,9 +194,9 @@ class DiscoveryEdge:
     """danube.Discovery, danube.HealthCheck and danube.StorageService."""
 
     def __init__(
-        self, node: Node, addresses: Addresses, producers: Producers, consumers: Consumers
+        self, door: Door, addresses: Addresses, producers: Producers, consumers: Consumers
     ) -> None:
-        self._shard = node.shard
+        self._door = door
         self._addresses = addresses
         self._producers = producers
         self._consumers = consumers
@@ -228,10 +230,10 @@ class DiscoveryEdge:
 
     def _names(self, name: TopicName) -> list[TopicName]:
         """The topic itself, or its partitions; nothing if there is none of this name."""
-        known = self._shard.catalog.partitioned.get(name)
-        if known is not None:
-            return partition_names(name, known.partitions)
-        return [] if self._shard.topic_or_none(name) is None else [name]
+        found = self._door.lookup(name)
+        if found is None:
+            return []
+        return partition_names(name, found.partitions) if found.partitions else [name]
 
     def _check_topic(self, text: str) -> None:
         name = parse_topic_name(text)

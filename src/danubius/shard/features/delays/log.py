@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from danubius.ledger.entry import Chunk
     from danubius.record.header import Header
     from danubius.shard.hosting.topic import Topic
+    from danubius.shard.state.tokens import OnDone
 
 RELEASE_BYTES: Final = 1 * MIB
 """A release ends with the batch that reaches this."""
@@ -106,9 +107,7 @@ class DelayLog:
 class Release:
     """Reads due batches, in their order, until there is enough for one record of the journal."""
 
-    def __init__(
-        self, source: DelayLog, keys: list[int], on_read: Callable[[DanubiusError | None], None]
-    ) -> None:
+    def __init__(self, source: DelayLog, keys: list[int], on_read: OnDone) -> None:
         self._source = source
         self._on_read = on_read
         self.keys = keys
@@ -197,7 +196,7 @@ class Scan:
         source: DelayLog,
         on_found: Callable[[int, Header], None],
         on_step: Callable[[Callable[[], None]], object],
-        on_done: Callable[[DanubiusError | None], None],
+        on_done: OnDone,
     ) -> None:
         ledger = source.topic.log
         self._source = source

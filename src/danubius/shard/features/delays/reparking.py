@@ -22,12 +22,11 @@ from danubius.shard.state.atomic import Append
 from danubius.shard.state.facts import LogTrimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from danubius.ledger.entry import Chunk
     from danubius.model.ids import Offset
     from danubius.shard.features.delays.log import DelayLog
     from danubius.shard.state.atomic import Atomic
+    from danubius.shard.state.tokens import OnDone
 
 KEPT_BYTES: Final = 64 * MIB
 """A delay log that is no larger is left as it is."""
@@ -56,9 +55,7 @@ def wants_repark(source: DelayLog, kept_bytes: int) -> bool:
 class Repark:
     """One step: read from the beginning, store again what waits, free all of it."""
 
-    def __init__(
-        self, source: DelayLog, atomic: Atomic, on_done: Callable[[DanubiusError | None], None]
-    ) -> None:
+    def __init__(self, source: DelayLog, atomic: Atomic, on_done: OnDone) -> None:
         assert isinstance(source.topic.log, ManagedLedger)
         self._source = source
         self._log = source.topic.log

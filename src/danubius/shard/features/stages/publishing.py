@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.facts import Event
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
 
 WHOLE_BYTES: Final = 32 * MIB
 """A batch up to here appears at once."""

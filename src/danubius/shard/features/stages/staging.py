@@ -27,7 +27,7 @@ from danubius.record.batch import check_batch, read_header
 from danubius.shard.features.stages.logs import LOG_IDLE_MS, StageLogs
 from danubius.shard.features.stages.publishing import Publishing
 from danubius.shard.features.stages.wrapper import WRAPPER_BYTES, check_stageable, wrap_staged
-from danubius.shard.hosting.admission import check_size
+from danubius.shard.hosting.publish_door import admit
 from danubius.shard.state.facts import (
     BatchDecided,
     StageOpened,
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.model.ids import Offset
+    from danubius.shard.hosting.publish_door import Admitted
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.core.stages import Job, Stage
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
     OnOpened = Callable[[Stage | DanubiusError | None], None]
 
 TEND_MS: Final = 1000
@@ -164,32 +165,32 @@ class Staging:
             )
         inner = check_batch(batch)
         check_stageable(inner)
-        check_size(topic, inner)
         self._check_room(inner.length + WRAPPER_BYTES)
-        wait_ns = 0
-        if topic.gate is not None:
-            wait_ns = topic.gate.admit(inner.count, inner.length, shard.clock.monotonic_ns())
+        admitted = admit(shard, topic, batch, inner)
         source = shard.topics_by_id[TopicId(job.log_id)]
         wrapper = memoryview(wrap_staged(batch, inner, number, topic.id, shard.clock.wall_us()))
         intake.waiting[index] = [on_done]
         intake.admitted += 1
         stored = functools.partial(
-            self._on_stored, number, intake, index, (topic.id, inner.count, len(wrapper))
+            self._on_stored, number, intake, index, admitted, (topic.id, inner.count, len(wrapper))
         )
         source.pipeline.publish_own(wrapper, read_header(wrapper), stored)
-        return wait_ns
+        return 0 if admitted is None else admitted.wait_ns
 
     def _on_stored(
         self,
         number: int,
         intake: _Intake,
         index: int,
+        admitted: Admitted | None,
         counted: tuple[int, int, int],
         result: Offset | DanubiusError,
     ) -> None:
         error: DanubiusError | None = None
         if isinstance(result, DanubiusError):
             error, intake.is_spoilt = result, True
+            if admitted is not None:
+                admitted.give_back()
         else:
             self._shard.jobs.count(number, *counted)
         for on_done in intake.waiting.pop(index):

@@ -20,12 +20,12 @@ from danubius.ack.core.ranges import RangeSet
 from danubius.errors import (
     DanubiusError,
     InvalidArgument,
-    InvalidBatch,
     Overloaded,
     TransactionAborted,
     TransactionConflict,
     TransactionNotFound,
 )
+from danubius.publish.pipeline import check_sender
 from danubius.record.batch import check_batch
 from danubius.shard.features.transactions.core.transaction import (
     CommittedIds,
@@ -33,7 +33,7 @@ from danubius.shard.features.transactions.core.transaction import (
     TransactionIds,
     TransactionState,
 )
-from danubius.shard.hosting.admission import check_size
+from danubius.shard.hosting.publish_door import admit
 from danubius.shard.state.atomic import Append
 from danubius.shard.state.facts import RangesAcked, TransactionCommitted
 
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
     from danubius.publish.core.sequencer import Producer
     from danubius.record.batch import Header
     from danubius.shard.hosting.consumer import ConsumerHandle
+    from danubius.shard.hosting.publish_door import Admitted
     from danubius.shard.hosting.subscription import Subscription
-    from danubius.shard.hosting.topic import Topic, TopicGate
+    from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
     from danubius.shard.state.atomic import Atomic
     from danubius.shard.state.facts import Event
+    from danubius.shard.state.tokens import OnDone
 
-    OnDone = Callable[[DanubiusError | None], None]
 
 REASONS_MAX: Final = 1_000
 """Why the last so many were aborted is remembered: whoever asks for one later is told."""
@@ -78,18 +79,18 @@ class AckSource(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """A batch, and the limits that counted it when it came: if it is not stored they are told."""
+    """A batch, and what it took of its topic's limits when it came: if it is not stored that is given back."""
 
     append: Append
-    gate: TopicGate | None
+    admitted: Admitted | None
 
     @property
     def header(self) -> Header:
         return self.append.header
 
     def give_back(self) -> None:
-        if self.gate is not None:
-            self.gate.give_back(self.header.count, self.header.length)
+        if self.admitted is not None:
+            self.admitted.give_back()
 
 
 class OpenTransaction:
@@ -181,30 +182,21 @@ class Transactions:
         self, one: OpenTransaction, topic: Topic, producer: Producer, batch: memoryview
     ) -> int:
         """Publish a batch at the commit. Returns how long, in ns, the answer has to wait."""
-        topic.check_open()
         if not topic.is_reliable:
             raise InvalidArgument(
                 f"topic {topic.name} is not reliable: it stores nothing, so it can be no part of a transaction"
             )
         header = check_batch(batch)
-        if header.producer_id != producer.id or header.producer_epoch != producer.epoch:
-            raise InvalidBatch(
-                f"the batch says producer {header.producer_id} epoch {header.producer_epoch}, but it was sent through "
-                f"the handle of producer {producer.id} epoch {producer.epoch}"
-            )
-        check_size(topic, header)
+        check_sender(header, producer)
         self._check_room(header.length)
-        staged = Staged(Append(topic, batch, header), topic.gate)
-        wait_ns = 0
-        if staged.gate is not None:
-            now_ns = self._shard.clock.monotonic_ns()
-            wait_ns = staged.gate.admit(header.count, header.length, now_ns)
+        admitted = admit(self._shard, topic, batch, header)
+        staged = Staged(Append(topic, batch, header), admitted)
         try:
             self.bytes += one.core.stage(staged, header.length)
         except DanubiusError:
             staged.give_back()
             raise
-        return wait_ns
+        return 0 if admitted is None else admitted.wait_ns
 
     def ack(self, one: OpenTransaction, consumer: ConsumerHandle, ranges: list[Range]) -> None:
         """Acknowledge ranges at the commit."""

@@ -88,6 +88,11 @@ class Route:
         return self._link
 
     @property
+    def is_moving(self) -> bool:
+        """Whether nobody is known to serve the topic just now."""
+        return self._is_cut or self._search is not None
+
+    @property
     def session_or_none(self) -> Session | None:
         return None if self._is_cut else self._link.session_or_none
 
@@ -101,7 +106,7 @@ class Route:
 
     def overdue(self, timeout_s: float) -> DanubiusError:
         """What to say when nothing could be opened in time."""
-        if self._is_cut or self._search is not None:
+        if self.is_moving:
             return self._nowhere(timeout_s)
         return DeadlineExceeded(
             f"the broker at {self._link.address.url} did not answer within {timeout_s:g} s"
@@ -164,7 +169,7 @@ class Route:
 
     def unanswered(self, name: str, timeout_s: float) -> DanubiusError:
         """What to say about a request that was given up."""
-        if self._is_cut or self._search is not None:
+        if self.is_moving:
             return self._nowhere(timeout_s)
         return self._link.unanswered(name, timeout_s)
 

@@ -16,9 +16,11 @@ from danubius.model.partitions import partition_name
 from danubius.model.subscription import AtOffset
 from danubius.wire.commands import (
     AbortTransaction,
+    Ack,
     BeginTransaction,
     CommitStages,
     CommitTransaction,
+    ConsumerClosed,
     DescribeTopic,
     Error,
     Fetch,
@@ -29,8 +31,10 @@ from danubius.wire.commands import (
     OpenProducer,
     OpenStage,
     Produce,
+    Produced,
     ProducerClosed,
     ResolveOffset,
+    Schedule,
     Stage,
     StageOpened,
     Subscribe,
@@ -492,3 +496,65 @@ async def test_a_stage_is_where_its_first_topic_is(cluster: Cluster) -> None:
             await client.commit_stages("job", 1, [receipt, receipt._replace(topic=OTHER)])
     assert len(second.commands(Upload)) == len(second.commands(CommitStages)) == 1
     assert not first.commands(CommitStages)
+
+
+async def test_a_stage_moves_with_its_topic(cluster: Cluster) -> None:
+    first, second, _ = cluster.brokers
+    cluster.place(TOPIC, first)
+
+    def open_stage(peer: Peer, frame: Frame) -> None:
+        peer.send(StageOpened(7, 0), frame.correlation_id)
+
+    first.on[OpenStage] = open_stage
+    async with asyncio.timeout(HANG_S), danubius.connect(first.url) as client:
+        stage = await client.stage("job", 0, task="task")
+        await stage.send_many(TOPIC, [b"a"])
+        assert await stage.finish() == (7, 1, 1, TOPIC)
+        cluster.place(TOPIC, second)
+        await stage.send_many(TOPIC, [b"b"])
+        receipt = await stage.finish()
+        await client.commit_stages("job", 0, [receipt])
+    assert [(one.stage, one.index) for one in second.commands(Upload)] == [(7, 1)]
+    assert not second.commands(OpenStage), "what is staged moved, too"
+    assert len(second.commands(CommitStages)) == 1
+
+
+async def test_delayed_messages_follow_their_topic(cluster: Cluster) -> None:
+    first, second, _ = cluster.brokers
+
+    def store(peer: Peer, frame: Frame) -> None:
+        peer.send(Produced(0), frame.correlation_id)
+
+    first.on[Schedule] = refuse_as_moved
+    second.on[Schedule] = store
+    async with (
+        asyncio.timeout(HANG_S),
+        danubius.connect(first.url) as client,
+        client.producer(TOPIC) as producer,
+    ):
+        cluster.place(TOPIC, second)
+        assert (await producer.send(b"later", deliver_after=60)).is_scheduled
+    assert len(second.commands(Schedule)) == 1
+
+
+async def test_a_consumer_that_is_closed_during_a_move_sends_its_acks_first(
+    cluster: Cluster,
+) -> None:
+    first, second, _ = cluster.brokers
+    async with asyncio.timeout(HANG_S), danubius.connect(first.url) as client:
+        consumer = await client.consumer(TOPIC, subscription="s")
+        first.deliver(0, [b"a", b"b"])
+        await consumer.ack(await consumer.receive())
+        await first.arrived(Ack)
+        message = await consumer.receive()
+        first.places[TOPIC], second.places[TOPIC] = second.url, first.url
+        handle = first.handle_of(TOPIC)
+        first.peers[0].send(ConsumerClosed(handle, TopicMoved.code, "moved"))
+        await second.arrived(Subscribe)
+        await consumer.ack(message)
+        async with asyncio.TaskGroup() as tasks:
+            closing = tasks.create_task(consumer.close())
+            await second.arrived(Subscribe, 2)
+            assert not closing.done()
+            cluster.place(TOPIC, second)
+        assert second.commands(Ack)[-1].ranges == [(1, 2)]

@@ -237,11 +237,15 @@ class Stage:
     async def _wait_up(self) -> Session:
         """The connection to send on; behind a refusal to another broker than before."""
         assert self._route is not None
-        async with asyncio.timeout(self._options.reconnect_timeout_s):
-            session = await self._route.wait_up()
-            if self._is_refused and not self._has_answers:
-                await self._move_if_elsewhere(self._route)
+        timeout_s = self._options.reconnect_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
                 session = await self._route.wait_up()
+                if self._is_refused and not self._has_answers:
+                    await self._move_if_elsewhere(self._route)
+                    session = await self._route.wait_up()
+        except TimeoutError:
+            raise self._route.unanswered("UPLOAD", timeout_s) from None
         self._is_refused = False
         return session
 

@@ -1,4 +1,4 @@
-"""How a client is opened: `danubius.connect(...)`, its options checked before anything is dialled."""
+"""The opening of a client: `danubius.connect(...)`, its options checked before anything is dialled."""
 
 from __future__ import annotations
 

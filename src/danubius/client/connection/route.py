@@ -36,14 +36,14 @@ _SAID_MAX: Final = 4
 """What brokers said last about a topic: enough to see two that name each other."""
 
 
-class Found(NamedTuple):
+class Referral(NamedTuple):
     """A broker's word about who serves a topic."""
 
     asked: Link
     link: Link
 
 
-class Finder(Protocol):
+class BrokerFinder(Protocol):
     """The connections of the client."""
 
     @property
@@ -57,7 +57,7 @@ class Finder(Protocol):
         """Whether a topic was ever served by another broker than the one at hand."""
         ...
 
-    async def find(self, topic: TopicName, doubted: Link | None) -> Found: ...
+    async def find(self, topic: TopicName, doubted: Link | None) -> Referral: ...
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]: ...
 
@@ -65,7 +65,7 @@ class Finder(Protocol):
 class Route:
     """Whatever is open on one topic holds one of these instead of a link."""
 
-    def __init__(self, finder: Finder, topic: TopicName, link: Link) -> None:
+    def __init__(self, finder: BrokerFinder, topic: TopicName, link: Link) -> None:
         self.topic = topic
         self.options = finder.options
         self.finder = finder

@@ -74,7 +74,7 @@ class StageReceipt(NamedTuple):
     """The first that was staged for: whoever serves it has the stage. Empty: nothing was staged."""
 
 
-class Asked(Protocol):
+class RequestTarget(Protocol):
     """A link, or the route to a topic."""
 
     async def request(
@@ -344,7 +344,7 @@ async def abort_stages(
     await broker.request(AbortStages(job, batch, stages), Done)
 
 
-async def _broker_of(connections: Connections, receipts: Sequence[StageReceipt]) -> Asked:
+async def _broker_of(connections: Connections, receipts: Sequence[StageReceipt]) -> RequestTarget:
     """Who has these stages: one broker has all of them, or there is nothing that could commit them together."""
     topics = sorted({topic_of(receipt.topic) for receipt in receipts if receipt.topic})
     if not topics:
@@ -360,7 +360,7 @@ async def _broker_of(connections: Connections, receipts: Sequence[StageReceipt])
 
 
 async def _patiently(
-    asked: Asked, command: AnyCommand, reply_type: type[ReplyT], timeout_s: float
+    asked: RequestTarget, command: AnyCommand, reply_type: type[ReplyT], timeout_s: float
 ) -> tuple[ReplyT, memoryview]:
     """A request that may be repeated: one that takes long, comes at a busy moment, or while the broker restarts."""
     loop = asyncio.get_running_loop()

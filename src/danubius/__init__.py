@@ -66,7 +66,8 @@ from danubius.errors import (
 if TYPE_CHECKING:
     from danubius import blocking
     from danubius.client import tracing as tracing
-    from danubius.client.client import Client, connect
+    from danubius.client.client import Client
+    from danubius.client.connecting import connect
     from danubius.client.consuming.consumer import Consumer
     from danubius.client.consuming.reader import Reader
     from danubius.client.consuming.timeouts import ReceiveTimeout
@@ -161,7 +162,7 @@ _HOMES: Final = {
     "TopicDescribed": "danubius.wire.commands",
     "TopicSummary": "danubius.wire.commands",
     "Transaction": "danubius.client.transactions.transaction",
-    "connect": "danubius.client.client",
+    "connect": "danubius.client.connecting",
 }
 """Where the names live that are loaded on first use."""
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import weakref
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from danubius.client.administration import Administration
-from danubius.client.connection.connections import Connections
-from danubius.client.connection.link import LinkOptions
 from danubius.client.connection.partitions import (
     PARTITIONS_MAX,
     PARTITIONS_VERSION,
@@ -19,7 +16,6 @@ from danubius.client.consuming.consumer_lane import ConsumerLane
 from danubius.client.consuming.partitioned_consumer import PartitionedConsumer
 from danubius.client.consuming.partitioned_reader import PartitionedReader
 from danubius.client.consuming.reader_lane import ReaderLane
-from danubius.client.core.address import parse_urls
 from danubius.client.opening import Opening
 from danubius.client.options import (
     BATCH_BYTES,
@@ -39,7 +35,6 @@ from danubius.client.options import (
     Start,
     SubscriptionTypeName,
     check_count,
-    check_positive,
     name_of,
     parse_codec,
     parse_spec,
@@ -50,8 +45,6 @@ from danubius.client.options import (
     to_milliseconds,
     topic_of,
 )
-from danubius.client.producing.partitioned_producer import PartitionedProducer
-from danubius.client.producing.producer_lane import ProducerLane
 from danubius.client.producing.staging import abort_stages, commit_stages, open_stage
 from danubius.client.transactions.transaction import begin
 from danubius.errors import DanubiusError, InvalidArgument, TopicExists, UnsupportedVersion
@@ -75,11 +68,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from danubius.client.connection.connections import Connections
     from danubius.client.connection.route import Route
     from danubius.client.consuming.consumer import Consumer
     from danubius.client.consuming.reader import Reader
-    from danubius.client.core.address import BrokerAddress
+    from danubius.client.producing.partitioned_producer import PartitionedProducer
     from danubius.client.producing.producer import Producer
+    from danubius.client.producing.producer_lane import ProducerLane
     from danubius.client.producing.staging import Stage, StageReceipt
     from danubius.client.transactions.transaction import Transaction
     from danubius.model.ids import TopicName
@@ -87,50 +82,10 @@ if TYPE_CHECKING:
 
 FAILURE_VERSION: Final = 2
 """Of the protocol: the first that knows failure policies and key filters."""
-DEFAULT_URL: Final = "danube://127.0.0.1:6651"
 RETENTION_AGE: Final = timedelta(days=7)
 
 
 OpenableT = TypeVar("OpenableT", bound=Openable)
-
-
-def connect(
-    url: str = DEFAULT_URL,
-    *,
-    connect_timeout: float = 10.0,
-    request_timeout: float = 30.0,
-    reconnect_timeout: float = 600.0,
-    tracing: bool = False,
-    busy_poll: bool = True,
-) -> Opening[Client]:
-    """Connect to a broker.
-
-    Args:
-        url: `danube://host:port`; the port is 6651 if it is left out. Of a cluster one broker is enough; with several,
-            `danube://a:6651,b:6651`, the first that answers is used.
-        connect_timeout: seconds for one attempt to connect.
-        request_timeout: seconds for one request (opening a producer, describing a topic, …) and its answer.
-        reconnect_timeout: seconds that a lost connection is tried to be re-established, before all fails.
-        tracing: open an OpenTelemetry span for each call that sends, and let messages carry its context;
-            `danubius.tracing` reads it. Needs `pip install 'danubius[tracing]'`.
-        busy_poll: stay awake for an answer that is about to come, while one message at a time is sent and awaited.
-
-    Example:
-        async with danubius.connect("danube://127.0.0.1:6651") as client: ...
-
-    Raises:
-        InvalidArgument: at once, if the URL is not one, or OpenTelemetry is not there to trace with.
-        BrokerUnavailable: when awaited or entered, if nobody answers there, at none of the hosts.
-    """
-    addresses = parse_urls(url)
-    options = LinkOptions(
-        check_positive("connect_timeout", connect_timeout),
-        check_positive("request_timeout", request_timeout),
-        check_positive("reconnect_timeout", reconnect_timeout),
-        busy_poll,
-    )
-    kinds = _traced_kinds() if tracing else ProducerKinds(ProducerLane, PartitionedProducer)
-    return Opening(partial(_open_client, addresses, options, kinds))
 
 
 class ProducerKinds(NamedTuple):
@@ -138,24 +93,6 @@ class ProducerKinds(NamedTuple):
 
     lane: Callable[[Route, ProducerOptions], ProducerLane]
     partitioned: Callable[[Connections, ProducerOptions, int], PartitionedProducer]
-
-
-def _traced_kinds() -> ProducerKinds:
-    try:
-        from danubius.client import tracing
-    except ImportError as error:
-        raise InvalidArgument(
-            f"tracing=True needs OpenTelemetry ({error}): pip install 'danubius[tracing]'"
-        ) from error
-    return ProducerKinds(tracing.TracedLane, tracing.TracedPartitions)
-
-
-async def _open_client(
-    addresses: Sequence[BrokerAddress], options: LinkOptions, kinds: ProducerKinds
-) -> Client:
-    connections = Connections(addresses, options)
-    await connections.open()
-    return Client(connections, kinds)
 
 
 class Client:

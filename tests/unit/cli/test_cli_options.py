@@ -10,6 +10,12 @@ import pytest
 from danubius.cli import options
 
 
+def test_a_url_may_name_several_brokers() -> None:
+    assert options.broker_url("danube://a:6651,b:6651") == "danube://a:6651,b:6651"
+    with pytest.raises(click.BadParameter, match="a comma without a host"):
+        options.broker_url("danube://a:6651,")
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [("500", 500), ("10k", 10_000), ("1M", 1_000_000), ("1_000", 1000), ("2.5k", 2500)],

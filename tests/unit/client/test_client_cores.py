@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danubius.client.core.acks import RangeGatherer
-from danubius.client.core.address import BrokerAddress, parse_url
+from danubius.client.core.address import (
+    BrokerAddress,
+    dialable,
+    parse_url,
+    parse_urls,
+    urls_of,
+)
 from danubius.client.core.batching import (
     Accumulator,
     Draft,
@@ -85,6 +91,48 @@ def test_a_bad_url_is_refused_with_advice(url: str, complaint: str) -> None:
 def test_an_address_is_written_back_as_it_is_read() -> None:
     for url in ("danube://h:1", "danube://[::1]:2"):
         assert parse_url(url).url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("danube://a:1,b:2", ["danube://a:1", "danube://b:2"]),
+        ("danube://a, b", ["danube://a:6651", "danube://b:6651"]),
+        ("danube://a:1,danube://b:2/", ["danube://a:1", "danube://b:2"]),
+        ("danube://[::1]:7,a:1,[::1]:7", ["danube://[::1]:7", "danube://a:1"]),
+        ("danube://a:1", ["danube://a:1"]),
+    ],
+)
+def test_a_url_may_name_several_hosts(url: str, found: list[str]) -> None:
+    addresses = parse_urls(url)
+    assert [address.url for address in addresses] == found
+    assert parse_urls(urls_of(addresses)) == addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("danube://a:1,", "a comma without a host"),
+        ("danube://,a:1", "a comma without a host"),
+        ("danube://a:1,,b:2", "a comma without a host"),
+        ("danube://a:1,b:0", "port 0"),
+        ("danube://a:1,http://b:2", "scheme 'http'"),
+        ("danube://a:1,b:2/topic", "more than"),
+        ("danube://user:secret@a:1,b:2", "more than"),
+        ("a:1,b:2", "no scheme"),
+        ("danube://" + ",".join(f"h{n}" for n in range(40)), "at most 32"),
+    ],
+)
+def test_a_bad_host_among_several_is_refused_with_words(url: str, complaint: str) -> None:
+    with pytest.raises(InvalidArgument, match=complaint) as caught:
+        parse_urls(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "danube://0.0.0.0:1", "danube://[::]:1", "danube://h:0", "h"])
+def test_what_cannot_be_dialled_from_elsewhere_is_no_address(url: str) -> None:
+    assert dialable(url) is None
+    assert dialable("danube://h:1") == BrokerAddress("h", 1)
 
 
 # ---------------------------------------------------------------- retry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,82 +15,30 @@ from danubius.model.ids import TopicName
 from danubius.model.partitions import partition_name
 from danubius.model.subscription import AtOffset
 from danubius.wire.commands import (
-    AbortTransaction,
-    BeginTransaction,
-    CommitStages,
-    CommitTransaction,
     DescribeTopic,
-    Error,
     Fetch,
     Fetched,
     Hello,
     Lookup,
     OffsetResolved,
     OpenProducer,
-    OpenStage,
     Produce,
     ProducerClosed,
     ResolveOffset,
-    Stage,
-    StageOpened,
     Subscribe,
-    TransactionBegun,
-    Upload,
 )
 from patience import HANG_S
 from unit.client.scripted_broker import ScriptedBroker, serve, stored_batch
+from unit.client.scripted_cluster import Cluster, move_store, refuse_as_moved, serve_cluster
 from unit.client.scripted_store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
-
     from danubius.wire.frame import Frame
     from unit.client.scripted_broker import Peer
 
 TOPIC = TopicName("/default/t")
 OTHER = TopicName("/default/other")
 NOBODY = "danube://127.0.0.1:9"
-
-
-class Cluster:
-    """Scripted brokers that know each other by name."""
-
-    def __init__(self, brokers: list[ScriptedBroker]) -> None:
-        self.brokers = brokers
-        for broker in brokers:
-            broker.version = 2
-            broker.name = broker.url
-            broker.is_strict = True
-
-    def place(self, topic: str, home: ScriptedBroker) -> None:
-        """From now on only this one serves the topic, and all know it."""
-        for broker in self.brokers:
-            broker.places[topic] = home.url
-        del home.places[topic]
-
-
-@asynccontextmanager
-async def serve_cluster(count: int) -> AsyncGenerator[Cluster]:
-    async with AsyncExitStack() as stack:
-        yield Cluster([await stack.enter_async_context(serve()) for _ in range(count)])
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    async with serve_cluster(3) as brokers:
-        yield brokers
-
-
-def refuse_as_moved(peer: Peer, frame: Frame) -> None:
-    peer.send(Error.of(TopicMoved("it has moved")), frame.correlation_id)
-
-
-def move_store(store: Store, old: ScriptedBroker, new: ScriptedBroker) -> Store:
-    """What a broker knows of a topic, at another."""
-    new.epoch, new.next_sequence = old.epoch, old.next_sequence
-    moved = Store(new)
-    moved.stored, moved.answers = store.stored, store.answers
-    return moved
 
 
 # ---------------------------------------------------------------- several hosts in a URL
@@ -406,89 +354,3 @@ async def test_nothing_is_left_of_searches_when_the_client_is_closed(cluster: Cl
     assert not client._connections._tasks
     with pytest.raises(danubius.ClientClosed):
         await producer.send(b"late")
-
-
-# ---------------------------------------------------------------- transactions and stages
-
-
-def serve_transactions(cluster: Cluster) -> None:
-    def begin(number: int) -> Callable[[Peer, Frame], None]:
-        return lambda peer, frame: peer.send(TransactionBegun(number), frame.correlation_id)
-
-    for number, broker in enumerate(cluster.brokers):
-        broker.on[BeginTransaction] = begin(number)
-
-
-async def test_a_transaction_is_where_its_first_topic_is(cluster: Cluster) -> None:
-    first, second, _ = cluster.brokers
-    cluster.place(TOPIC, second)
-    serve_transactions(cluster)
-    async with (
-        asyncio.timeout(HANG_S),
-        danubius.connect(first.url) as client,
-        client.producer(TOPIC) as producer,
-        client.transaction() as transaction,
-    ):
-        await transaction.send(producer, b"x")
-    assert len(second.commands(Stage)) == len(second.commands(CommitTransaction)) == 1
-    assert len(first.commands(AbortTransaction)) == 1
-
-
-async def test_a_transaction_over_two_brokers_is_refused(cluster: Cluster) -> None:
-    first, second, _ = cluster.brokers
-    cluster.place(TOPIC, first)
-    cluster.place(OTHER, second)
-    serve_transactions(cluster)
-    async with (
-        asyncio.timeout(HANG_S),
-        danubius.connect(first.url) as client,
-        client.producer(TOPIC) as here,
-        client.producer(OTHER) as there,
-    ):
-        transaction = await client.transaction()
-        await transaction.send(here, b"x")
-        with pytest.raises(danubius.InvalidArgument, match="served by one broker"):
-            await transaction.send(there, b"y")
-        await transaction.abort()
-        async with client.transaction() as transaction:
-            await transaction.send(there, b"y")
-    assert len(second.commands(CommitTransaction)) == 1
-
-
-async def test_a_move_aborts_a_transaction(cluster: Cluster) -> None:
-    first, second, _ = cluster.brokers
-    serve_transactions(cluster)
-    async with (
-        asyncio.timeout(HANG_S),
-        danubius.connect(first.url) as client,
-        client.producer(TOPIC, batch_records=1) as producer,
-    ):
-        transaction = await client.transaction()
-        await transaction.send(producer, b"x")
-        cluster.place(TOPIC, second)
-        first.peers[0].send(ProducerClosed(first.handle_of(TOPIC), TopicMoved.code, "moved"))
-        await second.arrived(OpenProducer)
-        with pytest.raises(danubius.TransactionAborted, match="moved to"):
-            await transaction.send(producer, b"y")
-
-
-async def test_a_stage_is_where_its_first_topic_is(cluster: Cluster) -> None:
-    first, second, third = cluster.brokers
-    cluster.place(TOPIC, second)
-    cluster.place(OTHER, third)
-
-    def open_stage(peer: Peer, frame: Frame) -> None:
-        peer.send(StageOpened(7, 0), frame.correlation_id)
-
-    for broker in cluster.brokers:
-        broker.on[OpenStage] = open_stage
-    async with asyncio.timeout(HANG_S), danubius.connect(first.url) as client:
-        stage = await client.stage("job", 0, task="task")
-        await stage.send_many(TOPIC, [b"a", b"b"])
-        receipt = await stage.finish()
-        assert receipt == (7, 1, 2, TOPIC)
-        await client.commit_stages("job", 0, [receipt])
-        with pytest.raises(danubius.InvalidArgument, match="served by one broker"):
-            await client.commit_stages("job", 1, [receipt, receipt._replace(topic=OTHER)])
-    assert len(second.commands(Upload)) == len(second.commands(CommitStages)) == 1
-    assert not first.commands(CommitStages)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self, Unpack
 
-from danubius.client import client as aio
 from danubius.client.blocking.administration import BlockingAdministration
 from danubius.client.blocking.loop_thread import LoopThread, Mailbox
 from danubius.client.blocking.staging import BlockingStage
 from danubius.client.blocking.transaction import BlockingTransaction
-from danubius.client.client import DEFAULT_URL, RETENTION_AGE
+from danubius.client.client import RETENTION_AGE
+from danubius.client.connecting import DEFAULT_URL
+from danubius.client.connecting import connect as connect_async
 from danubius.client.messages import Handout, Message, Receipt, Receipts, ReceivedBatch
 from danubius.client.options import check_reason, to_milliseconds, ttl_us_of
 from danubius.client.producing.delayed import due_ms_of, now_ms
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from types import TracebackType
 
+    from danubius.client import client as aio
     from danubius.client.blocking.settings import ConsumerSettings, ProducerSettings, ReaderSettings
     from danubius.client.consuming.consumer import Consumer as AsyncConsumer
     from danubius.client.consuming.reader import Reader as AsyncReader
@@ -58,7 +60,7 @@ def connect(
     busy_poll: bool = True,
 ) -> Client:
     """Connect to a broker and return the open client. See `danubius.connect`."""
-    opening = aio.connect(
+    opening = connect_async(
         url,
         connect_timeout=connect_timeout,
         request_timeout=request_timeout,

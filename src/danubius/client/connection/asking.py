@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ReplyT = TypeVar("ReplyT")
 
 
-class Way(Protocol):
+class RequestPath(Protocol):
     """A link, or the route to a topic."""
 
     @property
@@ -39,7 +39,7 @@ class Way(Protocol):
 
 
 async def persist(
-    way: Way,
+    way: RequestPath,
     command: AnyCommand,
     reply_type: type[ReplyT],
     *,

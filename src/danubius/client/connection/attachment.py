@@ -8,6 +8,7 @@ waiting cannot help. `held` is what the broker knows it by now, and every change
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -122,6 +123,15 @@ class Attachment(Generic[ReplyT]):
         self.refusal = error
         if self.held is not None:
             self._route.look_again(self.held.session)
+
+    async def outwait_move(self, timeout_s: float) -> None:
+        """If the topic is on its way to another broker: until it is attached there, or the time is over."""
+        if not self._route.is_moving:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.held is None and not self._is_ended:
+                    await self.changes.wait()
 
     def calm(self) -> None:
         """Things go well again: the next wait is a short one."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from danubius.client.connection.link import Link
 from danubius.client.connection.partitions import PARTITIONS_VERSION
-from danubius.client.connection.route import Found, Route
+from danubius.client.connection.route import Referral, Route
 from danubius.client.core.address import dialable
 from danubius.errors import DanubiusError, LimitReached, Retry, TopicNotFound
 from danubius.wire.commands import Located, Lookup
@@ -148,15 +148,17 @@ class Connections:
         """Ask something about a topic, of whoever can answer it."""
         return await self.route(topic).request(command, reply_type, repeats=repeats)
 
-    async def find(self, topic: TopicName, doubted: Link | None) -> Found:
+    async def find(self, topic: TopicName, doubted: Link | None) -> Referral:
         """Who serves the topic, by the word of the broker that was `doubted`, or of any that is there."""
         asked = self._somebody(doubted)
         timeout_s = min(_LOOKUP_TIMEOUT_S, self._options.request_timeout_s)
         try:
             located, _ = await asked.request(Lookup(topic), Located, timeout_s=timeout_s)
         except TopicNotFound:
-            return Found(asked, asked)  # whoever wants to attach hears it there, or makes the topic
-        return Found(asked, self.link_for(located.url, asked))
+            return Referral(
+                asked, asked
+            )  # whoever wants to attach hears it there, or makes the topic
+        return Referral(asked, self.link_for(located.url, asked))
 
     def _somebody(self, doubted: Link | None) -> Link:
         if doubted is not None and doubted.session_or_none is not None:

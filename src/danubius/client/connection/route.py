@@ -36,14 +36,14 @@ _SAID_MAX: Final = 4
 """What brokers said last about a topic: enough to see two that name each other."""
 
 
-class Found(NamedTuple):
+class Referral(NamedTuple):
     """A broker's word about who serves a topic."""
 
     asked: Link
     link: Link
 
 
-class Finder(Protocol):
+class BrokerFinder(Protocol):
     """The connections of the client."""
 
     @property
@@ -57,7 +57,7 @@ class Finder(Protocol):
         """Whether a topic was ever served by another broker than the one at hand."""
         ...
 
-    async def find(self, topic: TopicName, doubted: Link | None) -> Found: ...
+    async def find(self, topic: TopicName, doubted: Link | None) -> Referral: ...
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]: ...
 
@@ -65,7 +65,7 @@ class Finder(Protocol):
 class Route:
     """Whatever is open on one topic holds one of these instead of a link."""
 
-    def __init__(self, finder: Finder, topic: TopicName, link: Link) -> None:
+    def __init__(self, finder: BrokerFinder, topic: TopicName, link: Link) -> None:
         self.topic = topic
         self.options = finder.options
         self.finder = finder
@@ -88,6 +88,11 @@ class Route:
         return self._link
 
     @property
+    def is_moving(self) -> bool:
+        """Whether nobody is known to serve the topic just now."""
+        return self._is_cut or self._search is not None
+
+    @property
     def session_or_none(self) -> Session | None:
         return None if self._is_cut else self._link.session_or_none
 
@@ -101,7 +106,7 @@ class Route:
 
     def overdue(self, timeout_s: float) -> DanubiusError:
         """What to say when nothing could be opened in time."""
-        if self._is_cut or self._search is not None:
+        if self.is_moving:
             return self._nowhere(timeout_s)
         return DeadlineExceeded(
             f"the broker at {self._link.address.url} did not answer within {timeout_s:g} s"
@@ -164,7 +169,7 @@ class Route:
 
     def unanswered(self, name: str, timeout_s: float) -> DanubiusError:
         """What to say about a request that was given up."""
-        if self._is_cut or self._search is not None:
+        if self.is_moving:
             return self._nowhere(timeout_s)
         return self._link.unanswered(name, timeout_s)
 

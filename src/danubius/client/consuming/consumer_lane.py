@@ -35,15 +35,7 @@ from danubius.errors import (
     SubscriptionMoved,
 )
 from danubius.runtime import ambient
-from danubius.wire.commands import (
-    Ack,
-    AnyCommand,
-    CloseConsumer,
-    Deliver,
-    Flow,
-    Nack,
-    Subscribed,
-)
+from danubius.wire.commands import Ack, AnyCommand, CloseConsumer, Deliver, Flow, Nack, Subscribed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -407,6 +399,8 @@ class ConsumerLane(Consumer):
         await self.attachment.open(self._route.options.request_timeout_s)
 
     async def close(self) -> None:
+        if len(self._acks):
+            await self.attachment.outwait_move(_DETACH_TIMEOUT_S)
         if self._error is not None:
             return
         self.flush_nowait()

@@ -67,10 +67,10 @@ def parse_url(url: str) -> BrokerAddress:
 
 def parse_urls(url: str) -> tuple[BrokerAddress, ...]:
     """Read `danube://host[:port]`, or several hosts of one cluster behind each other: `danube://a:6651,b:6651`."""
-    if not isinstance(url, str) or "," not in url or "@" in url:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(url, str) or "," not in url or "@" in url or "://" not in url:  # pyright: ignore[reportUnnecessaryIsInstance]
         return (parse_url(url),)
     scheme, _, hosts = url.partition("://")
-    parts = hosts.split(",") if hosts else [url]
+    parts = hosts.split(",")
     if len(parts) > HOSTS_MAX:
         raise InvalidArgument(
             f"the broker URL names {len(parts)} hosts, at most {HOSTS_MAX} are taken: name a few of the brokers,"

@@ -74,7 +74,7 @@ class StageReceipt(NamedTuple):
     """The first that was staged for: whoever serves it has the stage. Empty: nothing was staged."""
 
 
-class Asked(Protocol):
+class RequestTarget(Protocol):
     """A link, or the route to a topic."""
 
     async def request(
@@ -237,11 +237,15 @@ class Stage:
     async def _wait_up(self) -> Session:
         """The connection to send on; behind a refusal to another broker than before."""
         assert self._route is not None
-        async with asyncio.timeout(self._options.reconnect_timeout_s):
-            session = await self._route.wait_up()
-            if self._is_refused and not self._has_answers:
-                await self._move_if_elsewhere(self._route)
+        timeout_s = self._options.reconnect_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
                 session = await self._route.wait_up()
+                if self._is_refused and not self._has_answers:
+                    await self._move_if_elsewhere(self._route)
+                    session = await self._route.wait_up()
+        except TimeoutError:
+            raise self._route.unanswered("UPLOAD", timeout_s) from None
         self._is_refused = False
         return session
 
@@ -340,7 +344,7 @@ async def abort_stages(
     await broker.request(AbortStages(job, batch, stages), Done)
 
 
-async def _broker_of(connections: Connections, receipts: Sequence[StageReceipt]) -> Asked:
+async def _broker_of(connections: Connections, receipts: Sequence[StageReceipt]) -> RequestTarget:
     """Who has these stages: one broker has all of them, or there is nothing that could commit them together."""
     topics = sorted({topic_of(receipt.topic) for receipt in receipts if receipt.topic})
     if not topics:
@@ -356,7 +360,7 @@ async def _broker_of(connections: Connections, receipts: Sequence[StageReceipt])
 
 
 async def _patiently(
-    asked: Asked, command: AnyCommand, reply_type: type[ReplyT], timeout_s: float
+    asked: RequestTarget, command: AnyCommand, reply_type: type[ReplyT], timeout_s: float
 ) -> tuple[ReplyT, memoryview]:
     """A request that may be repeated: one that takes long, comes at a busy moment, or while the broker restarts."""
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Where a transaction is: at one broker, on one connection, which the first producer or consumer in it decides.
+"""The place of a transaction: one broker, one connection, which its first producer or consumer decides.
 
 Invariants: all members are attached over that connection; nothing moves once there is a member: a transaction whose
 topic moved, or whose connection is lost, is over.

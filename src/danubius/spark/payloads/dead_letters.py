@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow.compute as pc
 
-from danubius.client.client import connect
+from danubius.client.connecting import connect
 from danubius.client.consuming.partitioned_reader import PartitionedReader
 from danubius.client.core.retry import Backoff
 from danubius.errors import (

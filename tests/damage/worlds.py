@@ -20,6 +20,7 @@ import msgspec
 
 from danubius.app.ledger_stores import LedgerStoreSettings
 from danubius.app.options import StandaloneOptions
+from danubius.app.ports import Ports
 from danubius.app.standalone import Standalone
 from danubius.broker.config import BrokerConfig
 from danubius.broker.events import BARRIER
@@ -70,7 +71,7 @@ class Broker(Standalone):
         policies = Policies(offload_age_ms=0) if options.tier.url else Policies()
         super().__init__(
             options,
-            files=files,
+            ports=Ports(files=files),
             broker_config=BrokerConfig(policies=policies),
             ledger_config=LEDGERS,
             journal_config=JOURNAL,

@@ -67,6 +67,8 @@ class Programs:
         self._lives = 0
         self.loaded = False
         self.is_sent = False
+        self.is_calm = False
+        """Nobody makes anything come again any more."""
         self.is_over = False
 
     def start(self) -> None:
@@ -180,7 +182,7 @@ class Programs:
                 else:
                     await consumer.ack(batch)
                 await self._pause(0.02)
-                if self._dice.random() < way.seeks:
+                if not self.is_calm and self._dice.random() < way.seeks:
                     await self._seek(client, book)
                 if self._dice.random() < way.leaves:
                     return False

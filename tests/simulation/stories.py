@@ -67,6 +67,7 @@ class Story:
             await dice.choice(faults)()
             await asyncio.sleep(dice.uniform(0.0, 1.0))
         world.heal()
+        self._programs.is_calm = True
         await self._rest()
         await self._settle_accounts()
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from danubius.client.link import Link
+    from danubius.model.buffers import Buffer
     from danubius.model.ids import TopicName
-    from danubius.record.checksum import Buffer
     from danubius.wire.commands import AnyCommand
 
 ReplyT = TypeVar("ReplyT", bound="AnyCommand")

@@ -24,7 +24,7 @@ from danubius.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from danubius.ledger.entry import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.tier.objects import ObjectInfo, ObjectStore
 
 _FOR_EVER = 1 << 60

@@ -24,7 +24,8 @@ from danubius.record.ledger_file import INDEX_ROW_BYTES, encode_header
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.ledger.entry import LedgerMeta
+    from danubius.model.buffers import Buffer
     from danubius.ledger.store import Append
     from danubius.record.ledger_file import LedgerHeader
 

@@ -30,7 +30,7 @@ from proving import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from danubius.ledger.entry import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.tier.core.fencing import Answer, Call
     from danubius.tier.core.journal_object import Author, Walk
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from danubius.errors import DanubiusError
 from danubius.model.limits import FETCH_BYTES_MAX
-from danubius.record.batch import Buffer, RecordBatch, read_header
+from danubius.record.batch import RecordBatch, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from danubius.model.buffers import Buffer
 
 
 KEY_BYTES_MAX: Final = 1024

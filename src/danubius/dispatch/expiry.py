@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from danubius.ack.core.ranges import Range
     from danubius.dispatch.chunk import Chunk
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.record.header import Header
 
 NEVER_US: Final = 2**63

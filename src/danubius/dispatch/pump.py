@@ -50,9 +50,10 @@ if TYPE_CHECKING:
 
     from danubius.ack.core.failure import FailureRule
     from danubius.ack.core.ranges import Segment
-    from danubius.dispatch.chunk import Buffer, Chunk
+    from danubius.dispatch.chunk import Chunk
     from danubius.dispatch.core.subscription import SubscriptionCore
     from danubius.dispatch.gate import DispatchGate
+    from danubius.model.buffers import Buffer
 
 
 TURN_NS: Final = 2_000_000

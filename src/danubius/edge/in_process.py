@@ -18,9 +18,9 @@ from danubius.wire.version import PROTOCOL_VERSION_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.session.door import Door
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer
 
 _NOTHING = memoryview(b"")
 

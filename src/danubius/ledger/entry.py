@@ -9,9 +9,8 @@ import msgspec
 from danubius.record.ledger_file import FILE_HEADER_BYTES
 
 if TYPE_CHECKING:
+    from danubius.model.buffers import Buffer
     from danubius.model.file_part import FilePart
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Entry:

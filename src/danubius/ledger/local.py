@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.ledger.entry import LedgerMeta
+    from danubius.model.buffers import Buffer
     from danubius.model.file_part import FileIdentity
     from danubius.runtime.files import File, Files
 

@@ -21,7 +21,7 @@ from danubius.ledger.core.damage import DamagedRange
 from danubius.ledger.core.estimates import bytes_from, time_near
 from danubius.ledger.core.retention import SEAL_AGE_MIN_MS, plan_drop
 from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES, Ledger, State, WriteJob
-from danubius.ledger.entry import Buffer, Chunk, LedgerRef, TierSizes
+from danubius.ledger.entry import Chunk, LedgerRef, TierSizes
 from danubius.ledger.reader import find_time_in
 from danubius.ledger.writer import DeleteJob
 from danubius.ledger.written import find_time_written, given_up, read_written
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from danubius.ledger.backing import Backing
     from danubius.ledger.core.segment import Segment
     from danubius.ledger.entry import Entry, LedgerMeta, StoredObject
+    from danubius.model.buffers import Buffer
     from danubius.model.topic import Retention
 
     OnChunk = Callable[[Chunk | DanubiusError], None]

@@ -17,8 +17,9 @@ from danubius.record.ledger_file import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+    from danubius.ledger.entry import LedgerMeta, LedgerRef
     from danubius.ledger.store import Append
+    from danubius.model.buffers import Buffer
 
 
 class MemoryLedgerStore:

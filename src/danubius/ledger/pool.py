@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from danubius.ledger.entry import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.runtime.files import File, Files
 
 FILE_BYTES: Final = 64 * MIB

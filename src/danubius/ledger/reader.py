@@ -21,7 +21,7 @@ from danubius.ledger.core.damage import (
     seek_batch,
 )
 from danubius.ledger.core.index import BlockIndex, parse_index
-from danubius.ledger.entry import Buffer, Chunk
+from danubius.ledger.entry import Chunk
 from danubius.ledger.store import FiledStore, RereadableStore
 from danubius.model.file_part import FilePart
 from danubius.model.limits import BATCH_BYTES_MAX, MIB
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from danubius.ledger.core.damage import Found
     from danubius.ledger.entry import LedgerMeta, LedgerRef
     from danubius.ledger.store import LedgerStore
+    from danubius.model.buffers import Buffer
     from danubius.record.batch import RecordBatch
 
 SCAN_BYTES: Final = BATCH_BYTES_MAX + 4 * MIB

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from danubius.errors import OffsetOutOfRange
 from danubius.ledger.core.segment import ENTRY_MEMORY_BYTES
-from danubius.ledger.entry import Buffer, Chunk, Entry
+from danubius.ledger.entry import Chunk, Entry
 from danubius.model.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from danubius.errors import DanubiusError
+    from danubius.model.buffers import Buffer
 
 RING_BYTES_MAX: Final = 16 * MIB
 RING_ENTRIES_MAX: Final = 65_536

@@ -19,7 +19,8 @@ from danubius.model.limits import KIB
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+    from danubius.ledger.entry import LedgerMeta, LedgerRef
+    from danubius.model.buffers import Buffer
     from danubius.model.file_part import FileIdentity
     from danubius.record.ledger_file import LedgerHeader
 

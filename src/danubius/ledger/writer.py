@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
     from danubius.ledger.config import LedgerConfig
     from danubius.ledger.core.segment import Segment
-    from danubius.ledger.entry import Buffer, LedgerRef
+    from danubius.ledger.entry import LedgerRef
     from danubius.ledger.store import LedgerStore
+    from danubius.model.buffers import Buffer
 
 WRITE_BYTES: Final = 4 * MIB
 """Bytes of one write and of one report: bounds the memory that is held twice."""

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.errors import DanubiusError
-
-Buffer = bytes | bytearray | memoryview
+    from danubius.model.buffers import Buffer
 
 
 class JournalToken(Protocol):

@@ -15,8 +15,9 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from danubius.errors import InvalidArgument, InvalidBatch, MessageTooLarge
+from danubius.model.buffers import Buffer
 from danubius.model.limits import MESSAGE_BYTES_MAX
-from danubius.record.checksum import Buffer, crc32c
+from danubius.record.checksum import crc32c
 from danubius.record.columns import (
     Columns,
     Values,

@@ -15,7 +15,7 @@ import google_crc32c
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Buffer = bytes | bytearray | memoryview
+    from danubius.model.buffers import Buffer
 
 _BLOCK_BYTES: Final = 256 * 1024
 _COPY_BYTES_MAX: Final = 128 * 1024

@@ -14,7 +14,7 @@ from danubius.model.limits import BATCH_BYTES_MAX
 from danubius.record.header import Codec
 
 if TYPE_CHECKING:
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 _ZSTD_LEVEL: Final = 3
 

@@ -20,7 +20,7 @@ from danubius.record.seal import seal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 _INT32: Final = struct.Struct("<i")
 

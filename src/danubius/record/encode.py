@@ -39,8 +39,8 @@ from danubius.record.seal import UNCHECKED, seal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.record.arrow import MapColumn, ValuesColumn
-    from danubius.record.checksum import Buffer
     from danubius.record.seal import Fields
 
 _ONE: Final = struct.Struct(CHECKED.format + "ii")

@@ -18,7 +18,7 @@ from danubius.errors import InvalidBatch, MessageTooLarge, UnsupportedVersion
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 
 if TYPE_CHECKING:
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 # Columns are read in place by memoryview.cast, which knows native order only.
 assert sys.byteorder == "little", "the record batch needs a little-endian machine"

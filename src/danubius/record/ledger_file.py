@@ -8,10 +8,13 @@ own crc32c. See docs/internals/ledger.md.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DataDirectoryTooNew, LedgerDamaged
-from danubius.record.checksum import Buffer, crc32c
+from danubius.record.checksum import crc32c
+
+if TYPE_CHECKING:
+    from danubius.model.buffers import Buffer
 
 FILE_HEADER_BYTES: Final = 64
 INDEX_ROW_BYTES: Final = 40

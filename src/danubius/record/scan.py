@@ -13,7 +13,7 @@ from danubius.record.header import Header, read_header
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 
 class Scan(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from danubius.errors import InvalidArgument
-from danubius.record.checksum import Buffer, crc32c
+from danubius.record.checksum import crc32c
 from danubius.record.columns import padded, padding
 from danubius.record.compression import compress
 from danubius.record.header import (
@@ -21,6 +21,8 @@ from danubius.record.header import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from danubius.model.buffers import Buffer
 
 Fields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 """Flags, count, producer id, producer epoch, schema version, base sequence, first and last publish time, schema id:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-Buffer = bytes | bytearray | memoryview
+    from danubius.model.buffers import Buffer
 
 IOV_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

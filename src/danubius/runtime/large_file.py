@@ -20,7 +20,7 @@ from danubius.runtime.privacy import FILE_MODE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from danubius.runtime.files import Buffer
+    from danubius.model.buffers import Buffer
 
 PIECE_BYTES: Final = 1 << 20
 ALIGNMENT: Final = 4096

@@ -28,7 +28,7 @@ from danubius.runtime.listening import open_socket
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Buffer = bytes | bytearray | memoryview
+    from danubius.model.buffers import Buffer
 
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
 """Unsent bytes at which `on_pause_writing` is called: two large deliveries."""

@@ -23,9 +23,9 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.session.state import Handler, SessionState
     from danubius.shard.hosting.subscription import Subscription
-    from danubius.wire.frame import Buffer
 
 
 def _subscribe(session: SessionState, command: Subscribe, correlation_id: int) -> None:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.ledger.entry import Chunk
+    from danubius.model.buffers import Buffer
     from danubius.session.fetch_gate import FetchGate
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
-    from danubius.wire.frame import Buffer
 
 WAIT_MS_MAX = 60_000
 """A fetch is answered within this time, however long it asked to wait."""

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from danubius.errors import DanubiusError, DataDirectoryInUse, StorageFailed, StorageFull
-from danubius.runtime.files import TEMPORARY_SUFFIX, Buffer
+from danubius.runtime.files import TEMPORARY_SUFFIX
 from danubius.sim.inode import Inode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from danubius.model.buffers import Buffer
 
 
 class PowerLost(BaseException):

@@ -14,8 +14,9 @@ from danubius.storage_service.claims import CLAIM_TOPIC, Claim, read_claim, stor
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+    from danubius.ledger.entry import LedgerMeta, LedgerRef
     from danubius.ledger.store import Append, LedgerStore
+    from danubius.model.buffers import Buffer
     from danubius.record.ledger_file import LedgerHeader
 
 

@@ -47,7 +47,8 @@ from danubius.storage_service.messages import SERVICE
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.ledger.entry import LedgerMeta
+    from danubius.model.buffers import Buffer
     from danubius.record.ledger_file import LedgerHeader
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.runtime.clock import Clock
 
 _TEMPORARY: Final = ".new-"

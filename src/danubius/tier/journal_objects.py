@@ -42,7 +42,7 @@ from danubius.wal.journal import JournalRecord
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from danubius.ledger.entry import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.runtime.clock import Clock
     from danubius.tier.core.fencing import Call
     from danubius.tier.core.slots import Group

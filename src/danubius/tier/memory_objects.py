@@ -11,7 +11,7 @@ from danubius.tier.objects import ObjectInfo, check_name, check_prefix
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.runtime.clock import Clock
 
 Kept = dict[str, tuple[bytes, int]]

@@ -35,13 +35,14 @@ from danubius.tier.core.slots import Claim, Group, Window
 from danubius.tier.journal_keeper import GiveUp, Keeper, Look, Sweep
 from danubius.tier.journal_putter import Healed, Lost, NotHealed, Putter, Stored
 from danubius.wal.committer import JournalCounters
-from danubius.wal.core.format import BODY_BYTES_MAX, Buffer, record_bytes
+from danubius.wal.core.format import BODY_BYTES_MAX, record_bytes
 from danubius.wal.journal import parts_of
 from danubius.wal.writer import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.runtime.clock import Clock
     from danubius.runtime.threads import Spawn, WorkerPort
     from danubius.tier.core.journal_object import Author, Walk

@@ -37,8 +37,9 @@ from danubius.tier.objects import check_prefix
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.store import Append
+    from danubius.model.buffers import Buffer
     from danubius.record.ledger_file import LedgerHeader
     from danubius.tier.core.pieces import Extent
     from danubius.tier.objects import ObjectStore

@@ -19,7 +19,7 @@ from danubius.model.limits import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 NAME_BYTES_MAX: Final = 512
 """Half of what S3, GCS and Azure take, so that a prefix has room."""

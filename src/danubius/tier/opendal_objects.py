@@ -30,7 +30,7 @@ from danubius.tier.objects import ObjectInfo, ObjectLimits, check_name, check_pr
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 _ERRORS: Final = (
     OSError,

@@ -25,8 +25,9 @@ from danubius.tier.core.read_ahead import ReadAhead
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from danubius.ledger.entry import Buffer, LedgerMeta
+    from danubius.ledger.entry import LedgerMeta
     from danubius.ledger.store import Append, LedgerStore
+    from danubius.model.buffers import Buffer
     from danubius.model.file_part import FileIdentity
     from danubius.record.ledger_file import LedgerHeader
     from danubius.runtime.threads import Spawn

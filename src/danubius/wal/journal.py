@@ -33,7 +33,7 @@ from danubius.wal.committer import (
     Trim,
     Turn,
 )
-from danubius.wal.core.format import BODY_BYTES_MAX, Buffer, record_bytes
+from danubius.wal.core.format import BODY_BYTES_MAX, record_bytes
 from danubius.wal.segments import Segments
 from danubius.wal.writer import Entry, JournalWriter
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from danubius.errors import DanubiusError
+    from danubius.model.buffers import Buffer
     from danubius.runtime.clock import Clock
     from danubius.runtime.files import Files
     from danubius.runtime.threads import Spawn, WorkerPort

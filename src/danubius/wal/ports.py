@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.wal.committer import JournalCounters
-    from danubius.wal.core.format import Buffer
     from danubius.wal.journal import JournalRecord, OnCommitted, OnFailed, OnSynced, Post
     from danubius.wal.snapshot import Snapshot
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from danubius.errors import DanubiusError, StorageFailed
+from danubius.model.buffers import Buffer
 from danubius.wal.core.format import (
     FILE_HEADER_BYTES,
-    Buffer,
     FileHeader,
     pack_file_header,
     pack_record,

@@ -35,7 +35,6 @@ from danubius.wire.frame import (
     MAGIC,
     PAYLOAD_OPCODES,
     PROTECTED_BYTES,
-    Buffer,
     Frame,
     aligned,
     checksum,
@@ -55,6 +54,8 @@ from danubius.wire.version import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from danubius.model.buffers import Buffer
 
 _MAGIC_WORD_MASK: Final = 0x00FF_FFFF
 _TURNING: Final = frozenset({Opcode.HELLO, Opcode.WELCOME, Opcode.GOODBYE})

@@ -19,9 +19,6 @@ from danubius.wire.commands import AnyCommand, Opcode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Buffer = bytes | bytearray | memoryview
-"""Anything bytes-like; a memoryview must be of single bytes, so that len() is its size."""
-
 HEADER: Final = struct.Struct("<IBBHIIII")
 HEADER_BYTES: Final = 24
 PROTECTED_BYTES: Final = 16

@@ -17,7 +17,7 @@ from danubius.errors import InvariantViolation
 from danubius.wire.memory import unfilled
 
 if TYPE_CHECKING:
-    from danubius.wire.frame import Buffer
+    from danubius.model.buffers import Buffer
 
 CAPACITY_MIN: Final = 8 * 1024
 CAPACITY_MAX: Final = 256 * 1024

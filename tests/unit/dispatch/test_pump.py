@@ -22,12 +22,14 @@ from danubius.errors import (
 )
 from danubius.model.limits import FETCH_BYTES_MAX, MIB
 from danubius.model.subscription import SubscriptionType
-from danubius.record.batch import Buffer, Codec, stamp
+from danubius.record.batch import Codec, stamp
 from danubius.record.encode import encode
 from danubius.record.scan import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from danubius.model.buffers import Buffer
 
 MANY = 1 << 40
 

@@ -11,7 +11,7 @@ from danubius.dispatch.core.subscription import SubscriptionCore
 from danubius.dispatch.expiry import expired_ranges
 from danubius.dispatch.pump import Pump
 from danubius.model.subscription import SubscriptionType
-from danubius.record.batch import Buffer, stamp
+from danubius.record.batch import stamp
 from danubius.record.encode import encode
 from danubius.record.scan import iter_batches
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from danubius.dispatch.chunk import Chunk
     from danubius.errors import DanubiusError
+    from danubius.model.buffers import Buffer
 
 MANY = 1 << 40
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.errors import DanubiusError
-    from danubius.record.batch import Buffer
+    from danubius.model.buffers import Buffer
 
 START_NS = 1_000 * SECOND_NS
 MANY = 1 << 40

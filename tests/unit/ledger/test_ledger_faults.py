@@ -9,7 +9,7 @@ import pytest
 
 from danubius.errors import DanubiusError, LedgerDamaged, StorageFailed, StorageFull
 from danubius.ledger.core.damage import DamagedRange
-from danubius.ledger.entry import Buffer, Chunk, LedgerRef
+from danubius.ledger.entry import Chunk, LedgerRef
 from danubius.ledger.leftovers import State
 from danubius.ledger.local import LocalLedgerStore
 from danubius.ledger.memory import MemoryLedgerStore
@@ -18,6 +18,8 @@ from danubius.sim.disk import SimFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from danubius.model.buffers import Buffer
 
 SMALL: dict[str, int] = {"block_bytes": 4096, "ledger_bytes_max": 100_000}
 REF = LedgerRef(1, 0)

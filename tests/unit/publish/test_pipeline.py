@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from danubius.ledger.entry import Entry
+    from danubius.model.buffers import Buffer
     from danubius.model.ids import Offset
-    from danubius.publish.journaling import Buffer, JournalToken
+    from danubius.publish.journaling import JournalToken
 
 
 class HeldJournal:

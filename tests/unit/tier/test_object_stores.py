@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from danubius.ledger.entry import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.tier.objects import ObjectInfo, ObjectStore
 
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from danubius.errors import DataDirectoryInUse, StorageFailed, StorageFull
-from danubius.runtime.files import IOV_MAX, Buffer, Files, LocalFiles, translate
+from danubius.runtime.files import IOV_MAX, Files, LocalFiles, translate
 from danubius.sim.disk import PowerLost, SimFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from danubius.model.buffers import Buffer
 
 
 @pytest.fixture(params=["local", "sim"])

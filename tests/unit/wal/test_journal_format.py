@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from danubius.record.checksum import crc32c
 from danubius.wal.core.format import (
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
-    Buffer,
     FileHeader,
     pack_file_header,
     pack_record,
@@ -22,6 +22,9 @@ from danubius.wal.core.format import (
     record_bytes,
 )
 from danubius.wal.core.recovery import Span, durable_claim, identify, plan_spans, scan, stray_claim
+
+if TYPE_CHECKING:
+    from danubius.model.buffers import Buffer
 
 
 def record(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pytest
 
     from danubius.errors import DanubiusError
-    from danubius.runtime.files import Buffer
+    from danubius.model.buffers import Buffer
 
 
 class HangingDisk:

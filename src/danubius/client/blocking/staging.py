@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from danubius.client.blocking.loop_thread import LoopThread
     from danubius.client.producing.staging import Stage, StageReceipt
-    from danubius.record.checksum import Buffer
+    from danubius.model.buffers import Buffer
 
 
 class BlockingStage:

@@ -44,7 +44,8 @@ from danubius.wire.version import PROTOCOL_VERSION_MAX, PROTOCOL_VERSION_MIN, ch
 
 if TYPE_CHECKING:
     from danubius.client.core.address import BrokerAddress
-    from danubius.wire.frame import Buffer, Frame
+    from danubius.model.buffers import Buffer
+    from danubius.wire.frame import Frame
 
 log = logging.getLogger(__name__)
 

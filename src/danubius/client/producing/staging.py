@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from danubius.client.connection.link import Link
     from danubius.client.connection.route import Route
     from danubius.client.connection.session import Session
+    from danubius.model.buffers import Buffer
     from danubius.model.ids import TopicName
-    from danubius.record.checksum import Buffer
     from danubius.wire.commands import AnyCommand
 
 ReplyT = TypeVar("ReplyT", bound="AnyCommand")

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from danubius.edge.core.reading_turns import Turn
+    from danubius.model.buffers import Buffer
     from danubius.runtime.net import Listener
     from danubius.session.door import Door
     from danubius.session.found import ConnectionBounds
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer, Frame
+    from danubius.wire.frame import Frame
 
 PROBE_S: Final = 1.0
 """How long a probed peer has to answer before it counts as gone."""

@@ -19,8 +19,8 @@ from danubius.record.scan import iter_batches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.record.batch import RecordBatch
-    from danubius.wire.frame import Buffer
 
 _ONE_PAYLOAD: Final = {
     "oneOf": [{"required": ["text"]}, {"required": ["base64"]}, {"required": ["json"]}],

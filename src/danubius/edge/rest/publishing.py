@@ -41,10 +41,10 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.session.door import Door
     from danubius.session.found import ProducerLife
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer
 
 SHARED_NAME: Final = "http"
 """The producer of requests that name none."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from danubius.edge.in_process import Line
     from danubius.edge.rest.messages import Slice
+    from danubius.model.buffers import Buffer
     from danubius.wire.commands import Fetched
-    from danubius.wire.frame import Buffer
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 BATCHES: Final = "application/vnd.danubius.batches"

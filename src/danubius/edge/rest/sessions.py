@@ -44,9 +44,9 @@ from danubius.wire.commands import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.session.door import Door
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer
 
 _AckTimeout = Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)]
 _Idle = Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)]

@@ -19,7 +19,7 @@ import msgspec
 
 from danubius.errors import DanubiusError, LedgerDamaged
 from danubius.model.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from danubius.record.checksum import Buffer, crc32c
+from danubius.record.checksum import crc32c
 from danubius.record.header import (
     CHECKED_FROM,
     HEADER,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from danubius.ledger.entry import LedgerRef
+    from danubius.model.buffers import Buffer
 
 MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
 WALK: Final = struct.Struct("<4xIQ12xI")

@@ -17,10 +17,12 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import DataDirectoryTooNew
-from danubius.record.checksum import Buffer, crc32c
+from danubius.record.checksum import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from danubius.model.buffers import Buffer
 
 POOL_HEADER_BYTES: Final = 64
 FRAME_HEADER_BYTES: Final = 48

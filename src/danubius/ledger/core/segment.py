@@ -17,11 +17,12 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from danubius.ledger.core.index import BlockIndex
-from danubius.ledger.entry import Buffer, LedgerMeta, LedgerRef
+from danubius.ledger.entry import LedgerMeta, LedgerRef
 from danubius.record.ledger_file import FILE_HEADER_BYTES, BlockRow, LedgerHeader
 
 if TYPE_CHECKING:
     from danubius.ledger.entry import Entry, StoredObject
+    from danubius.model.buffers import Buffer
 
 ENTRY_MEMORY_BYTES: Final = 256
 """What a cached batch costs beside its bytes: its view, its owner and two array elements."""

@@ -14,12 +14,12 @@ from danubius.wire.commands import ConsumerActive, ConsumerClosed, Deliver, Subs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.model.ids import ConsumerId
     from danubius.shard.hosting.peer import Peer
     from danubius.shard.hosting.subscription import Subscription
     from danubius.shard.hosting.topic import Topic
     from danubius.shard.shard import Shard
-    from danubius.wire.frame import Buffer
 
 
 class ConsumerHandle:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer
 
 
 class Peer(Protocol):

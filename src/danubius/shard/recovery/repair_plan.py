@@ -36,9 +36,9 @@ from danubius.wal.core.format import (
 )
 
 if TYPE_CHECKING:
+    from danubius.model.buffers import Buffer
     from danubius.shard.state.facts import Event
     from danubius.shard.state.snapshot import BrokerSnapshot
-    from danubius.wal.core.format import Buffer
     from danubius.wal.core.salvage import Gap
     from danubius.wal.journal import JournalRecord
 

@@ -10,11 +10,14 @@ Everything is little-endian; all checksums are crc32c. See docs/internals/cold-s
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from danubius.errors import LedgerDamaged, UnsupportedVersion
-from danubius.record.checksum import Buffer, crc32c
+from danubius.record.checksum import crc32c
 from danubius.record.ledger_file import FILE_HEADER_BYTES, INDEX_ROW_BYTES
+
+if TYPE_CHECKING:
+    from danubius.model.buffers import Buffer
 
 FOOTER_BYTES: Final = 128
 MAGIC: Final = b"DNBCOLD1"

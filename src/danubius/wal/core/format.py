@@ -22,7 +22,7 @@ from danubius.record.checksum import crc32c, crc32c_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Buffer = bytes | bytearray | memoryview
+    from danubius.model.buffers import Buffer
 
 FORMAT_VERSION: Final = 1
 FILE_HEADER_BYTES: Final = 4096

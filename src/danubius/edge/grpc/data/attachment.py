@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from danubius.edge.grpc.data.consumer_book import Known
+    from danubius.model.buffers import Buffer
     from danubius.model.policy import FailurePolicy
     from danubius.session.door import Door
     from danubius.session.found import FoundTopic
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer
 
 _TOO_LARGE = "it is larger than what clients of Danube take"
 

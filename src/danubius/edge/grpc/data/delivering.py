@@ -21,9 +21,9 @@ from danubius.record.scan import iter_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from danubius.model.buffers import Buffer
     from danubius.record.batch import RecordBatch
     from danubius.session.found import FoundTopic
-    from danubius.wire.frame import Buffer
 
 
 class Cut(NamedTuple):

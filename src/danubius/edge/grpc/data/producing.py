@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from danubius.edge.in_process import Answer
+    from danubius.model.buffers import Buffer
     from danubius.model.ids import TopicName
     from danubius.session.door import Door
     from danubius.session.found import ProducerLife
     from danubius.wire.commands import AnyCommand
-    from danubius.wire.frame import Buffer
 
 _ADDRESS: Final = "grpc"
 

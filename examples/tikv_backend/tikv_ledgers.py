@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from danubius.ledger.entry import LedgerMeta
-    from danubius.model.buffers import Buffer
     from danubius.ledger.store import Append
+    from danubius.model.buffers import Buffer
     from danubius.record.ledger_file import LedgerHeader
 
 PAGE_BYTES: Final = 256 * 1024

@@ -1,4 +1,4 @@
-"""What may be shown: the one place that decides what is secret, and how text from others becomes one harmless line.
+"""Redaction: the one place that decides what is secret, and how text from others becomes one harmless line.
 
 Two dangers lie in repeating what one was given. It may be secret: a password in an address, an option whose name says
 so. And it may be more than text: a line break that begins a second line of a log, a control character that a terminal

@@ -28,7 +28,7 @@ from proving import sized
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from danubius.shard.hosting.peer import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.wire.commands import AnyCommand
 
 NAME, GRAVE = "/default/work", "/default/work-s-dlq"

@@ -1,1 +1,1 @@
-"""What was acknowledged, what is in flight, and what comes again."""
+"""Acknowledgements: what was settled, what is in flight, and what comes again."""

@@ -1,4 +1,4 @@
-"""Who this broker is, as it tells operators; the process that runs it fills it in."""
+"""The broker's identity, as it tells operators; the process that runs it fills it in."""
 
 from __future__ import annotations
 

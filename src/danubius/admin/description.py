@@ -1,4 +1,4 @@
-"""What the broker tells about its topics."""
+"""Descriptions of topics, as operators get them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where subscriptions stand, as operators change it: seek, skip, clear; created and deleted without a consumer.
+"""Positions of subscriptions, as operators change them: seek, skip, clear; created and deleted without a consumer.
 
 Invariants:
 - Every change is one atomic record, for all partitions of a topic together, and shows only once it is durable.

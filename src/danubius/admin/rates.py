@@ -1,4 +1,4 @@
-"""How fast things go: averages of counters, which fade within about ten seconds.
+"""Rates: averages of counters, which fade within about ten seconds.
 
 Hot paths only count. Those who are at work are looked at every second, a few in each turn of the loop; where they are
 many, 500 topics a second, so that figures never cost more than a hundredth of a core. Who is idle and slow enough to be

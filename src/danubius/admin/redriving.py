@@ -1,4 +1,4 @@
-"""What operators do about messages that failed: look at dead letters, send them back, give them up; change a policy.
+"""Operations on messages that failed: dead letters looked at, sent back, given up; policies changed.
 
 Dead letters go in slices, each one atomic record: a crash in the middle has moved whole slices, and nothing twice.
 A redrive publishes to the original topic, so every subscription of it sees the message, as a new one.

@@ -1,4 +1,4 @@
-"""What operators ask about where messages lie: the ledgers of topics, moving them to cold storage, proving them."""
+"""Storage, as operators ask about it: the ledgers of topics, moving them to cold storage, proving them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask for: one table of all requests, whichever way they came in.
+"""The administration: one table of all requests, whichever way they came in.
 
 An action does what is asked and answers once, through `on_reply`, with the reply that `model/admin.py` promises or
 an error; or it raises a DanubiusError instead, before it has changed anything.

@@ -1,4 +1,4 @@
-"""What an operator means by the name of a topic: that topic, or all partitions of it."""
+"""Targets of requests, as the name of a topic means them: that topic, or all partitions of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a journal that failed works again, although nobody appends to it.
+"""A probe for a journal that failed: it finds out that it works again, although nobody appends to it.
 
 A failure is over when an append succeeds. With no producer left to try, nothing would: so from the failure on, one
 append that means nothing is made every second, one at a time, until one is committed.

@@ -1,4 +1,4 @@
-"""Where a broker keeps its ledgers: beside its journal, on a storage server, or in an object store.
+"""Ledger stores of a broker: beside its journal, on a storage server, or in an object store.
 
 Invariant: a data directory keeps to the store that it began with. `ledger-store.json` in it says which, and whether the
 store has been claimed: from then on a store that does not know this broker is the wrong one, or has lost its data. A

@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that looks at the clock, and a histogram of what it saw.
+"""The lag of the event loop: a timer that looks at the clock, and a histogram of what it saw.
 
 Ten looks a second cost nothing to speak of and find every stall that is longer than a tenth of one.
 """

@@ -1,4 +1,4 @@
-"""What `danubius standalone` is told."""
+"""Options of `danubius standalone`."""
 
 from __future__ import annotations
 

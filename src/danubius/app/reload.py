@@ -1,4 +1,4 @@
-"""What may change while the broker runs changes: by SIGHUP, which reads all settings again, and by request.
+"""Settings that may change while the broker runs, and do: by SIGHUP, which reads all settings again, and by request.
 
 All or nothing: settings with a mistake in them change nothing, and the log, or the answer, says what is wrong. What
 needs a restart is named and left as it is, also for the reloads that follow. What a request has set wins over file,

@@ -1,4 +1,4 @@
-"""What each journaled fact does to the broker: one table, made of one table a group; nothing else makes a fact true.
+"""Appliers of facts: one table, made of one table a group; nothing else makes a fact true.
 
 A fact means the same whenever it is applied: in recovery, in the order of the journal, and live, once it is durable. So
 an applier takes the broker as it is and ignores what is about a topic or subscription that is gone. Those of

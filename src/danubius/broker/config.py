@@ -1,4 +1,4 @@
-"""How one broker behaves; every value has a default that suits a laptop and a server alike."""
+"""Settings of one broker's behaviour; every value has a default that suits a laptop and a server alike."""
 
 from __future__ import annotations
 

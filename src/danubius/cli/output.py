@@ -1,4 +1,4 @@
-"""What commands print: tables and progress for people, JSON lines for programs.
+"""Output of commands: tables and progress for people, JSON lines for programs.
 
 Tables and JSON go to stdout, progress and notes to stderr, so that output can be piped while a person watches. Rich is
 imported by what needs it: most commands print without. What others wrote (names, reasons, errors) never reaches a

@@ -1,1 +1,1 @@
-"""What users' programs run: connections, producers, consumers and readers. `danubius/__init__.py` is the way in."""
+"""The client that users' programs run. `danubius/__init__.py` is the way in."""

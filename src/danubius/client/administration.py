@@ -1,4 +1,4 @@
-"""What operators do, through a client: `client.admin`.
+"""Administration through a client: `client.admin`.
 
 One method a request of `model/admin.py`; answers are its replies, or what matters of them. A request is checked here as
 the broker checks it, so that a mistake is told where it was made. Changes are not repeated by themselves when the

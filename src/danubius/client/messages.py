@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false
 # (pyarrow comes without types)
-"""What users hold: receipts of what they sent, messages and batches of what they received.
+"""Values that users hold: receipts of what they sent, messages and batches of what they received.
 
 A received batch is a view over record batches as they came from the socket. Columns are decoded when they are
 asked for, and single messages are made only by whoever iterates.

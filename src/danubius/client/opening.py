@@ -1,4 +1,4 @@
-"""What `connect`, `producer`, `consumer` and `reader` return: to be awaited, or entered with `async with`."""
+"""Openings of clients, producers, consumers and readers: to be awaited, or entered with `async with`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users may write for an option, and what it means: every check of an argument is here."""
+"""Options as users may write them, and what they mean: every check of an argument is here."""
 
 from __future__ import annotations
 

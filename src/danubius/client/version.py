@@ -1,4 +1,4 @@
-"""Which client this is: shown in the broker's logs and as `danubius.__version__`."""
+"""The version of this client: shown in the broker's logs and as `danubius.__version__`."""
 
 from __future__ import annotations
 

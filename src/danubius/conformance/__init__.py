@@ -1,1 +1,1 @@
-"""What makes a driver one: checks for authors of object and ledger stores (`python -m danubius.conformance`)."""
+"""Conformance of drivers: checks for authors of object and ledger stores (`python -m danubius.conformance`)."""

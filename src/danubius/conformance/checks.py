@@ -1,4 +1,4 @@
-"""What a suite is made of: checks that say in one sentence what they ask for, and what was found instead.
+"""Checks, of which a suite is made: each says in one sentence what it asks for, and what was found instead.
 
 A check is a plain function. It raises `Unmet`, or any error of the driver; or it returns a sentence about something
 that a driver may do less well, and that its users should know.

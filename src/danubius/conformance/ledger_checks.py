@@ -1,4 +1,4 @@
-"""What every LedgerStore does. See `danubius.ledger.store` for the port."""
+"""Promises that every LedgerStore keeps. See `danubius.ledger.store` for the port."""
 
 from __future__ import annotations
 

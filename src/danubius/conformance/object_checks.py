@@ -1,4 +1,4 @@
-"""What every ObjectStore does. See `danubius.tier.objects` for the port."""
+"""Promises that every ObjectStore keeps. See `danubius.tier.objects` for the port."""
 
 from __future__ import annotations
 

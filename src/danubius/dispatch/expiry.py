@@ -1,4 +1,4 @@
-"""Which messages of a chunk are too old to be delivered: by their own expiry, or by the time to live of their topic.
+"""Messages of a chunk that are too old to be delivered: by their own expiry, or by the time to live of their topic.
 
 Only headers and the eight bytes of an expiry are looked at, so it costs the same for a batch of one and of a million. A
 batch expires as a whole: by its topic when its youngest message is too old. So none expires early.

@@ -1,4 +1,4 @@
-"""How fast subscriptions may be delivered to: so many messages, so many bytes a second. Nothing is lost by it.
+"""The gate of dispatch rates: so many messages, so many bytes a second. Nothing is lost by it.
 
 A gate says how many messages may go now, and is told what went. What may not go yet stays in the log, and the pump is
 called again when what went before is paid for. Redeliveries go by the same measure. Amounts are given out for a

@@ -1,4 +1,4 @@
-"""What all topics of a broker share: the store, the memory and the threads."""
+"""The backing that all topics of a broker share: the store, the memory and the threads."""
 
 from __future__ import annotations
 

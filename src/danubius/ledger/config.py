@@ -1,4 +1,4 @@
-"""How ledgers are cached, written and rolled."""
+"""Settings of ledgers: how they are cached, written and rolled."""
 
 from __future__ import annotations
 

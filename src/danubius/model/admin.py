@@ -1,4 +1,4 @@
-"""What operators may ask of a broker: one struct a request, the same for the wire, HTTP and the command line.
+"""Requests of operators: one struct a request, the same for the wire, HTTP and the command line.
 
 Import the module, not the names (`from danubius.model import admin`): commands of the wire have some of the same.
 Requests travel as maps with their kind under `request`; what a broker does not know in one, it refuses, since an

@@ -1,4 +1,4 @@
-"""What the broker answers to operators: one struct a kind of answer, with the lines that lists are made of.
+"""Replies to operators: one struct a kind of answer, with the lines that lists are made of.
 
 Replies travel as maps with their kind under `reply`. Readers may be older than the broker: fields are only appended,
 and what is not known is passed over. Lists come in pages (admin_pages.py).

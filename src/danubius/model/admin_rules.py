@@ -1,4 +1,4 @@
-"""What may stand in the fields of administration requests: fields of one name have one rule, in every request."""
+"""Rules for the fields of administration requests: fields of one name have one rule, in every request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where stored batches lie, for readers on the broker's own machine: they read the file themselves.
+"""Parts of files in which stored batches lie, for readers on the broker's own machine: they read the file themselves.
 
 A part is proven by whoever reads it. The file is the right one if machine, device and inode are those of the file that
 the reader opened: names alone mean nothing in another container or on another machine. The bytes are the right ones if

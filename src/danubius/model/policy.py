@@ -1,4 +1,4 @@
-"""What operators say about namespaces and topics: layers of settings, the nearer one wins.
+"""Policies of namespaces and topics: layers of settings, the nearer one wins.
 
 The broker's defaults, then the namespace's, then the topic's. A layer names only what it sets; the effective policies
 have a value for everything. Invariant: a layer that passed `check` makes effective policies that the broker can obey.

@@ -1,4 +1,4 @@
-"""How a setting is shown: a mark on its type, which every face of the settings obeys.
+"""Marks that say how a setting is shown: a mark on its type, which every face of the settings obeys.
 
 Whoever adds a setting whose name sounds like a secret gives it one of these types; a test fails otherwise.
 """

@@ -1,4 +1,4 @@
-"""What a subscription is: who may read, from where, and when a message comes again."""
+"""Subscriptions: who may read, from where, and when a message comes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic is told to be when it is created."""
+"""The specification of a topic: what it is told to be when it is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to say about a field that there is not: where it stood, and what was most likely meant.
+"""Answers about a field that there is not: where it stood, and what was most likely meant.
 
 msgspec names the field and the path to it; here the path is followed through the types, to find the names that there
 are. Only for sentences: nothing is decided here.

@@ -1,4 +1,4 @@
-"""How the parts of a pipeline fit together: references, cycles, modes, what must be installed. Gathers problems."""
+"""Checks of how the parts of a pipeline fit together: references, cycles, modes, what must be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things stand in a TOML file: the parser of the standard library forgets it, and errors must say it.
+"""Line numbers of things in a TOML file: the parser of the standard library forgets it, and errors must say it.
 
 Invariant: a key that begins a line is found on that line; one inside an inline table is found where the table begins.
 What looks like a key inside a multi-line text is not taken for one.

@@ -1,4 +1,4 @@
-"""What Spark reports about a query, as the few figures that people and Prometheus want. Pure.
+"""The progress that Spark reports about a query, as the few figures that people and Prometheus want. Pure.
 
 Rows out are counted by an observation that every streaming query carries: sinks written in Python report none.
 """

@@ -1,4 +1,4 @@
-"""What a pipeline file says, once it is known to be right.
+"""A pipeline file's contents, once it is known to be right.
 
 Names are unique among sources and steps, every reference is resolved, and there is no cycle: `reading.read` makes
 nothing else. Everything is plain data; nothing here knows Spark.

@@ -1,4 +1,4 @@
-"""Which views a step's SQL reads, found without Spark.
+"""Names of the views that a step's SQL reads, found without Spark.
 
 A name with a dot belongs to a catalog and is Spark's to find; a name in `WITH … AS` is the statement's own. A table
 that is named by an expression cannot be seen here: Spark reports it when the view is made.

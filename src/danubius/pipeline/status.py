@@ -1,4 +1,4 @@
-"""What a running pipeline says about itself in a small file beside its checkpoint, and who holds the checkpoint.
+"""The status of a running pipeline, in a small file beside its checkpoint, and who holds the checkpoint.
 
 The file is replaced as a whole, so a reader never sees half of it. A lock that ends with its process keeps a second run
 away from the same checkpoint.

@@ -1,7 +1,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 # (pyarrow comes without types)
-"""What executors do for a table: Arrow batches become Parquet files, one for every partition value of a task.
+"""Files that executors write for a table: Arrow batches become Parquet files, one for every partition value of a task.
 
 Files get names that were never used before and belong to nobody until the driver commits them, so a task that is tried
 again, or twice at once, does no harm. A task that fails removes its own.

@@ -1,6 +1,6 @@
 # pyright: reportUnknownVariableType=false
 # (pyarrow comes without types)
-"""Whether rows fit a table that is there: the same columns, by their names and types, nested ones included.
+"""Schemas of tables, and whether rows fit: the same columns, by their names and types, nested ones included.
 
 Files are bound to a table by the names of their columns, so the order of columns is free. Everything else that differs
 is refused: a value of another type makes the table unreadable, a column that the table does not know is read by nobody,

@@ -1,4 +1,4 @@
-"""What the publish path needs of the journal: a place to append, and a token that hears how it went."""
+"""The journal as the publish path needs it: a place to append, and a token that hears how it went."""
 
 from __future__ import annotations
 

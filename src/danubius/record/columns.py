@@ -1,4 +1,4 @@
-"""Where the columns of a body lie, and how one column of variable-size values is packed and unpacked.
+"""Columns of a body, where they lie, and how one column of variable-size values is packed and unpacked.
 
 `find_columns` walks a body in constant time per column, whatever the number of records, and leaves
 no position outside the body. What it cannot see in constant time (offsets that fall in the middle

@@ -1,4 +1,4 @@
-"""How often something took up to how long: counts below fixed bounds, as Prometheus wants them."""
+"""Histograms of how often something took up to how long: counts below fixed bounds, as Prometheus wants them."""
 
 from __future__ import annotations
 

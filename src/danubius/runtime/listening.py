@@ -1,4 +1,4 @@
-"""Where servers listen: exactly where they are told, on every port alike, and whether that is this machine alone.
+"""Listening sockets: exactly where they are told, on every port alike, and whether that is this machine alone.
 
 `0.0.0.0` is every IPv4 address and nothing else; `::` is every address there is, of IPv6 and IPv4.
 """

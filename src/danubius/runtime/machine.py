@@ -1,4 +1,4 @@
-"""Which machine this process runs on: two processes with the same answer share one running kernel."""
+"""The machine that this process runs on: two processes with the same answer share one running kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read what we write: its owner. Messages, positions and credentials are in these files.
+"""Privacy of what we write: its owner alone may read it. Messages, positions and credentials are in these files.
 
 Everything that is made here is its owner's alone, whatever the umask would allow. What is there already is left as it
 is: whoever opened a directory to others may have meant it, so that is said, and not changed.

@@ -1,4 +1,4 @@
-"""What the kernel says of another process."""
+"""Processes as the kernel knows them."""
 
 from __future__ import annotations
 

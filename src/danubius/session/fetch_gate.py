@@ -1,4 +1,4 @@
-"""How many fetches of one connection may read at once.
+"""The gate of one connection's fetches, which says how many may read at once.
 
 A fetch of a few bytes asks for megabytes. Reading for a peer that does not take its answers would fill the memory, so
 reads start only while the connection can be written to, a few at a time, the rest in order of arrival.

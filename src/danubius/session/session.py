@@ -53,6 +53,7 @@ def _hello(session: SessionState, command: Hello, correlation_id: int) -> None:
             FRAME_BYTES_MAX,
             config.message_bytes_max,
             config.keepalive_ms,
+            session.advertised_url,
         ),
         correlation_id,
     )

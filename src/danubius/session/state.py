@@ -1,4 +1,4 @@
-"""What one connection holds on the broker, and how its requests are answered.
+"""The state that one connection holds on the broker, and how its requests are answered.
 
 The functions that do what commands ask are in the modules beside this one; they get this, and `Session` finds them.
 """

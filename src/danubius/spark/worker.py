@@ -1,4 +1,4 @@
-"""What Spark's Python processes know of each other, and what makes a worker quick from its second task on.
+"""Python workers of Spark: what they know of each other, and what makes a worker quick from its second task on.
 
 Spark's worker daemon collects garbage after every task, and with Arrow and PySpark imported that takes some 30 ms. What
 is alive after the first tasks stays alive as long as the worker: frozen, it costs nothing.

@@ -1,4 +1,4 @@
-"""What a storage server keeps ledgers in: memory, a directory, or whatever OpenDAL reaches.
+"""Backends that a storage server keeps ledgers in: memory, a directory, or whatever OpenDAL reaches.
 
 Each backend is a function from the name of a store to a LedgerStore; the stores of one backend lie apart.
 """

@@ -1,4 +1,4 @@
-"""What a storage server counts, for Prometheus."""
+"""Figures of a storage server, for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ledgers go to an object store and are read from there."""
+"""Settings of cold storage: how ledgers go to an object store and are read from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a broker without a disk writes."""
+"""Settings of a broker without a disk: how it writes."""
 
 from __future__ import annotations
 

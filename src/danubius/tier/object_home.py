@@ -1,4 +1,4 @@
-"""Where a broker without a disk lives: below `diskless/` of an object store, in place of a data directory and its lock.
+"""The home of a broker without a disk: below `diskless/` of an object store, in place of a data directory and its lock.
 
     diskless/identity.json             who it is, once for all
     diskless/epochs/<epoch>            a start, or a life after a failure; the process that has it

@@ -1,4 +1,4 @@
-"""What offloading does to the object store: upload and verify ledgers, remove objects, find orphans, hold the fence.
+"""The work of offloading at the object store: upload and verify ledgers, remove objects, find orphans, hold the fence.
 
 All of it blocks, and runs on threads of its own; it shares nothing with the loop but what it is handed. Decisions are
 the planner's and the broker's: here is no state beside the life that claimed the store.

@@ -1,4 +1,4 @@
-"""What a broker needs of a journal and of snapshots, wherever they are kept: in files, or in objects.
+"""Ports of journal and snapshots, wherever they are kept: in files, or in objects.
 
 For types only: the parts that append hold the journal itself, and nothing stands between.
 """

@@ -1,4 +1,4 @@
-"""Where received bytes wait to become frames.
+"""The buffer in which received bytes wait to become frames.
 
 Two places: one reused buffer for whatever comes, out of which small frames are copied; and, for a large payload,
 memory of its own that the socket reads straight into. That memory has a little room at its end, so

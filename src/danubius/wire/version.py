@@ -1,4 +1,4 @@
-"""Which versions of the protocol this build speaks, and how two peers agree on one.
+"""Versions of the protocol that this build speaks, and how two peers agree on one.
 
 The version governs the set of commands and what they mean. It is chosen once, by the broker, in Welcome: the highest
 that both speak. The layout of the frame itself has its own version, in the frame's magic.

@@ -30,7 +30,7 @@ from danubius.wire.commands import Error, OpenProducer, Produce, ProducerOpened
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from danubius.shard.hosting.peer import Buffer
+    from danubius.model.buffers import Buffer
     from danubius.wal.journal import JournalRecord
     from danubius.wire.commands import AnyCommand
 

@@ -1,4 +1,4 @@
-"""What a failure policy says about one message: when it comes again, and when it has failed too often.
+"""Failure policies, as they say of one message: when it comes again, and when it has failed too often.
 
 Deterministic: the delay of a delivery depends on the policy, the message and how often it failed, and on nothing else,
 so the same history leads to the same delays. The spread comes from a hash of offset and attempts.

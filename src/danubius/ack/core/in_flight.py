@@ -1,4 +1,4 @@
-"""What was delivered and is not yet acknowledged: ranges with consumer, attempts and deadline.
+"""Messages in flight, delivered and not yet acknowledged: ranges with consumer, attempts and deadline.
 
 Invariant: an offset is in flight at one consumer at the most.
 """

@@ -1,4 +1,4 @@
-"""What is to be delivered again: ranges that are ready, and ranges whose delay is not over.
+"""Redeliveries: ranges that are ready, and ranges whose delay is not over.
 
 Invariant: an offset is ready, or delayed, or neither; never both.
 """

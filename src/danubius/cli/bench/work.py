@@ -1,4 +1,4 @@
-"""What is measured and what came out, as values that travel between processes as JSON lines."""
+"""Measurements, asked for and done, as values that travel between processes as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of operators share: one question to the broker, and figures in words."""
+"""Commands of operators, as far as they are alike: one question to the broker, and figures in words."""
 
 from __future__ import annotations
 

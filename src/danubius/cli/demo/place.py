@@ -1,4 +1,4 @@
-"""Where a demo works: a folder that is its own, and what must be installed.
+"""The place where a demo works: a folder that is its own, and what must be installed.
 
 Invariant: a folder that no demo made is never touched. One that a demo made is emptied by the next, so there is never
 more than one demo's worth of files; a demo that does not come to its end leaves none.

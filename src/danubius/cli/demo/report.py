@@ -1,4 +1,4 @@
-"""What a demo says: lines with a name in front, and promises with whether they held."""
+"""The report of a demo: lines with a name in front, and promises with whether they held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the blocking client's `producer`, `consumer` and `reader` take: the same as the asyncio client's."""
+"""Settings that the blocking client's `producer`, `consumer` and `reader` take: the same as the asyncio client's."""
 
 from __future__ import annotations
 

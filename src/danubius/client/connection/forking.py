@@ -1,4 +1,4 @@
-"""What becomes of clients when their process forks (gunicorn's preload, multiprocessing): they stay the parent's.
+"""Clients in a process that forks (gunicorn's preload, multiprocessing): they stay the parent's.
 
 In the child every call on them fails at once and says what to do. Nothing that the child does or omits reaches the
 parent's connections: closing them there would say goodbye for the parent, and answers would be read by either of both.

@@ -1,4 +1,4 @@
-"""Where coroutines wait for a change of state, and what wakes them.
+"""A gate where coroutines wait for a change of state, and what wakes them.
 
 Whoever is woken looks again for itself. Whoever stops waiting, by a timeout or a cancellation, leaves nothing behind.
 """

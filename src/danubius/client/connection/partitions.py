@@ -1,4 +1,4 @@
-"""How many partitions a topic has: asked when something is opened on it, and watched from then on.
+"""The number of partitions of a topic: asked when something is opened on it, and watched from then on.
 
 Partitions are only ever added. The broker tells those who asked with `watch` on the same connection; a client that did
 not hear of it asks again after a reconnect, and once a minute.

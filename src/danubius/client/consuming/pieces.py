@@ -1,4 +1,4 @@
-"""What a consumer does with pieces of larger messages: they are put together, acknowledged, or given back."""
+"""Pieces of larger messages, as a consumer has them: they are put together, acknowledged, or given back."""
 
 from __future__ import annotations
 

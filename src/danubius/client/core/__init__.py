@@ -1,1 +1,1 @@
-"""What the client decides, without a clock, dice or a socket."""
+"""Decisions of the client, without a clock, dice or a socket."""

@@ -1,4 +1,4 @@
-"""What callers hand to a producer, checked and measured before anything of it is sent."""
+"""Arguments that callers hand to a producer, checked and measured before anything of it is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a consumer lets the broker send ahead, and when it gives credit back.
+"""Credit: how much a consumer lets the broker send ahead, and when it gives credit back.
 
 Credit goes back in steps of half a window: the broker never runs dry while the application is working, and a
 million messages cost a few dozen frames, not a million.

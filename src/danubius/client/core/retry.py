@@ -1,4 +1,4 @@
-"""What to do about an error, and how long to wait before the next attempt.
+"""Retries: what to do about an error, and how long to wait before the next attempt.
 
 Waits grow by a factor of two up to a bound, each with jitter, so that a thousand clients that lost one broker
 do not come back in the same millisecond.

@@ -1,4 +1,4 @@
-"""What waits for a batch: single sends, each with a future of its own, or one part of a `send_many`.
+"""Settlements, which wait for a batch: single sends, each with a future of its own, or one part of a `send_many`.
 
 Futures are never shared between callers: cancelling one caller's wait would cancel everybody's.
 """

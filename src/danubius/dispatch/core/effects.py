@@ -1,4 +1,4 @@
-"""What a subscription wants done, in the order given."""
+"""Effects: what a subscription wants done, in the order given."""
 
 from __future__ import annotations
 

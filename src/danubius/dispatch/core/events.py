@@ -1,4 +1,4 @@
-"""What a subscription is told. Events are per range or per read, never per message."""
+"""Events that a subscription is told. Events are per range or per read, never per message."""
 
 from __future__ import annotations
 

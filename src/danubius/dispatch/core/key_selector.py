@@ -1,4 +1,4 @@
-"""Who owns a key of a Key-Shared subscription: consistent hashing among the consumers that take it.
+"""Owners of the keys of a Key-Shared subscription: consistent hashing among the consumers that take it.
 
 Which consumers take a key is found out once per key and kept until the consumers change, so that a message of a
 known key costs one look-up. Consumers with the same filters are asked once for all of them.

@@ -1,4 +1,4 @@
-"""What of a Key-Shared subscription is open, key by key, and what becomes of it: see `keyed_window` for what goes out.
+"""Open keys of a Key-Shared subscription, key by key, and what becomes of it: see `keyed_window` for what goes out.
 
 Invariants: an open message is flying or held, never both; the flying ones of a key are at one consumer; held ones rise.
 Whoever changes a key offers it again, so that nobody has to look for keys that may go.

@@ -1,4 +1,4 @@
-"""What one pass of Key-Shared over one chunk hands out: who has room, and what everyone gets.
+"""One pass of Key-Shared over one chunk: who has room, and what everyone gets.
 
 Invariant: message credit is charged for all that was given as soon as the lanes are closed, and never exceeded; nor is
 the room of all together, as long as whoever fills lanes puts no more than `room` messages into them.

@@ -1,4 +1,4 @@
-"""Which held message may go to a consumer next: a heap per consumer, of the first held message of its keys."""
+"""Keys that are ready to be handed out: a heap per consumer, of the first held message of its keys."""
 
 from __future__ import annotations
 

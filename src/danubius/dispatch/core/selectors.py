@@ -1,4 +1,4 @@
-"""Who may join a subscription, who is active, and how a run is split, for the types that deal in runs.
+"""Selectors: who may join a subscription, who is active, and how a run is split, for the types that deal in runs.
 
 Selectors keep order and policy. They never touch offsets, cursors or time.
 """

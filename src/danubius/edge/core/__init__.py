@@ -1,1 +1,1 @@
-"""What the faces decide about whom to let in, without a socket or a clock."""
+"""Decisions of the ports about whom to let in, without a socket or a clock."""

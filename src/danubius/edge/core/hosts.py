@@ -1,4 +1,4 @@
-"""Which names the HTTP port answers to.
+"""Host names that the HTTP port answers to.
 
 A page of any site can have its own name resolved to this machine, and its reader's browser then sends requests here as
 if to that site: the Host header is all that tells them apart. An address cannot be taken over like that, so every

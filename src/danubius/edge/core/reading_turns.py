@@ -1,4 +1,4 @@
-"""Who may be read: what is being read may grow to its limit and may not come to its end, so room for it is bounded.
+"""Turns of reading: what is being read may grow to its limit and may not come to its end, so room for it is bounded.
 
 Invariants:
 - Those who are read weigh at most `at_once_max` together, or it is a single one; of one connection at most

@@ -1,4 +1,4 @@
-"""Where clients find the broker: what a lookup answers must be something that whoever asked can dial.
+"""Addresses under which clients find the broker: what a lookup answers must be something that whoever asked can dial.
 
 A broker that listens on all addresses and was not told how it is reached answers with the one of its addresses that
 faces the client: for a client on the same machine that is loopback, for another one the interface it came in by.

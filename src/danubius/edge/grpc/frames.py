@@ -1,4 +1,4 @@
-"""What the broker and its gRPC front say to each other: frames, and how a stream of bytes is cut into them.
+"""Frames between the broker and its gRPC front, and how a stream of bytes is cut into them.
 
 A frame is a header (the bytes of its body, a number, a call, a kind) and a body. What the number means depends on the
 kind: the method of a CALL, the status of an END, the bytes of a CREDIT, milliseconds of a STOP. Sans-IO: bytes in,

@@ -1,4 +1,4 @@
-"""Whether the front is alive, by what it answers and what the machine let it do.
+"""The pulse of the front: whether it is alive, by what it answers and what the machine let it do.
 
 Invariant: however slow the machine is, a front that only waits for a core is not taken for dead; one that sleeps, is
 stopped, or runs without ever answering is.

@@ -1,4 +1,4 @@
-"""Which status of gRPC an error of ours is.
+"""Statuses of gRPC for errors of ours.
 
 Danube's clients act on the code: they try again what is UNAVAILABLE or RESOURCE_EXHAUSTED, and hand everything else to
 the application. So what passes by itself is UNAVAILABLE, and what never will is INVALID_ARGUMENT; the rest says what

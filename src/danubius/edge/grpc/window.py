@@ -1,4 +1,4 @@
-"""How much of a stream may be on its way between the broker and its gRPC front: bytes, given back as they go out.
+"""The window of a stream between the broker and its gRPC front: bytes, given back as they go out.
 
 Sans-IO. A message may be sent while anything of the window is left, so one that is larger than all of it passes too,
 alone. Invariants: what is sent and not given back is never more than the window and one message; whatever the front

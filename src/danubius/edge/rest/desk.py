@@ -1,4 +1,4 @@
-"""What all endpoints share: the ways into the broker, and the counts of what is under way."""
+"""The desk of all REST endpoints: the ways into the broker, and the counts of what is under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the REST interface is asked, counted: how often, with what result, and how long the answer took to begin.
+"""Counts of what the REST interface is asked: how often, with what result, and how long the answer took to begin.
 
 Bounded whatever is sent: routes are those that are declared, methods those that HTTP has, everything else is one word.
 """

@@ -1,4 +1,4 @@
-"""What went wrong, as HTTP says it: a status, and a problem (RFC 9457) with the error's code, name and sentence."""
+"""Problems, as HTTP says them: a status, and a problem (RFC 9457) with the error's code, name and sentence."""
 
 from __future__ import annotations
 

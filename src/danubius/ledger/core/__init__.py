@@ -1,1 +1,1 @@
-"""What the ledgers decide, without a clock, a thread or a file."""
+"""Decisions of the ledgers, without a clock, a thread or a file."""

@@ -1,4 +1,4 @@
-"""What can be said of a topic without reading it: when a message came, how much lies behind it."""
+"""Estimates that can be made of a topic without reading it: when a message came, how much lies behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the bytes of pooled ledgers lie: runs of ledger positions in pool files.
+"""Extents, where the bytes of pooled ledgers lie: runs of ledger positions in pool files.
 
 Invariants:
 - A ledger's extents are in order of position and do not overlap. What is put later replaces what it covers.

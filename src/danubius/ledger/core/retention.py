@@ -1,4 +1,4 @@
-"""Which ledgers may go: every cursor has passed them, and the topic's retention lets go of them."""
+"""Ledgers that may go: every cursor has passed them, and the topic's retention lets go of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the loop knows of one ledger, and the segments of its tail that are in memory.
+"""Segments: what the loop knows of one ledger, and the segments of its tail that are in memory.
 
 A *segment* is the unit of writing and of caching: consecutive batches of one block. A *block* is
 the unit of the index: one or more segments. Segments are closed when they are handed to the

@@ -1,4 +1,4 @@
-"""When queries are started, started again, given up and stopped: events in, effects out.
+"""Supervision of queries, which are started, started again, given up and stopped: events in, effects out.
 
 Invariants: a query is started only when nothing it waits for is missing; between a failure and the next start lies a
 delay that doubles up to a bound; after `attempts_max` failures without a batch between them the whole pipeline stops;

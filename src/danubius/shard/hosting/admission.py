@@ -1,4 +1,4 @@
-"""What a topic that has limits lets in: producers, consumers, subscriptions, rates, a quota.
+"""Admission to topics that have limits: producers, consumers, subscriptions, rates, a quota.
 
 A topic without limits has no gate, and publishing to it costs one look at None. Limits of a namespace on what flows and
 what is stored (rates, quota) hold for all its topics together, and a topic's own hold beside them.

@@ -1,4 +1,4 @@
-"""How many topics there may be: bounds of the whole broker, which hold whatever the policies say.
+"""Counts of topics, and how many there may be: bounds of the whole broker, which hold whatever the policies say.
 
 Those on their way to the disk count too, so that no number of requests at once gets past a bound. What the broker
 makes for itself (delay logs, dead letters) is not refused: messages wait for it.

@@ -1,4 +1,4 @@
-"""Which subscriptions are delivered to at a rate, and whose.
+"""Dispatch rates of subscriptions.
 
 A topic's dispatch rates are of each of its subscriptions: none slows the others down. Those of a namespace are of all
 subscriptions of all its topics together; who waits for them takes turns. A subscription without rates has no gate.

@@ -1,4 +1,4 @@
-"""What the broker does about messages that one subscription failed to process, short of moving them.
+"""Failures of one subscription, and what the broker does about its messages, short of moving them.
 
 Counts of failures are kept twice: by the core that delivers, and here, where checkpoints and the journal find them. A
 count is written like an acknowledgement: soon, and without anybody waiting for it.

@@ -1,4 +1,4 @@
-"""What happened to subscriptions, for those who ask afterwards: the last events of each, and a line in the log.
+"""The history of subscriptions, for those who ask afterwards: the last events of each, and a line in the log.
 
 A history begins with its first event and holds at most EVENTS_MAX; what repeats within a second is one event, with a
 count and the sum of its messages. The log has a line when it begins, and one with the sums afterwards.

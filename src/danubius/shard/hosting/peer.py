@@ -1,4 +1,4 @@
-"""What a session needs of the connection it serves, whichever edge it came through."""
+"""Peers: what a session needs of the connection it serves, whichever edge it came through."""
 
 from __future__ import annotations
 

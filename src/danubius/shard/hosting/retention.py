@@ -1,4 +1,4 @@
-"""What topics let go of, as their policies say: by age and size, as soon as it is acknowledged, or when it is too old.
+"""Retention, as the policies of topics say: by age and size, as soon as it is acknowledged, or when it is too old.
 
 - Retention: ledgers that every subscription has passed go when they are too old, or too many.
 - A work queue (`delete_after_ack`) starts at the first message that some subscription has not acknowledged; without a

@@ -1,4 +1,4 @@
-"""What a repair of a damaged journal would give up, and what it would write. Pure: bytes in, a plan out.
+"""Plans of repairs of a damaged journal: what one would give up, and what it would write. Pure: bytes in, a plan out.
 
 Every gap in the journal gets a record of exactly its size, which says what was there as far as the rest tells
 (`RecordsGivenUp`). So no position moves, every record that is sound stays where it is, and the snapshots hold. A start

@@ -1,4 +1,4 @@
-"""What a snapshot and the journal behind it say, gone through from end to end before a start changes anything.
+"""The survey of a snapshot and the journal behind it, gone through from end to end before a start changes anything.
 
 Invariant: nothing is written here, deleted or renamed. What passes can be replayed: every record is sound and is one
 that this version knows, and the offsets of every topic follow each other.

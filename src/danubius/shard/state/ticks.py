@@ -1,4 +1,4 @@
-"""What the broker does every now and then, on one timer for all of it.
+"""Ticks: what the broker does every now and then, on one timer for all of it.
 
 Nothing here is exact: a call comes at the first tick at or behind its time. Whoever needs a moment has a timer.
 """

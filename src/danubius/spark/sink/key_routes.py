@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # (pyarrow comes without types)
-"""Which partition each row of an Arrow batch belongs to: the routing of client producers, for whole columns at once."""
+"""Routes of rows to partitions by key: as client producers choose, for whole columns at once."""
 
 from __future__ import annotations
 

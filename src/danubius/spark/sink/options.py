@@ -1,4 +1,4 @@
-"""What people write in `.option(...)` for writing, checked; and the columns of what they write.
+"""Options of writing, as people write them in `.option(...)`, checked; and the columns of what they write.
 
 `WRITE_OPTIONS` is the whole list; docs/spark.md has its meaning in words.
 """

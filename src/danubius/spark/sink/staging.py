@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # (pyarrow comes without types)
-"""What an executor does with Arrow batches: record batches for topics and partitions, into one stage of the broker.
+"""Staging by an executor of Arrow batches: record batches for topics and partitions, into one stage of the broker.
 
 Nothing here runs once a row: batches are gathered and cut by their sizes, sorted by topic and by partition with Arrow
 and numpy, and encoded as the columns lie in memory.

@@ -1,4 +1,4 @@
-"""Which columns a DataFrame has: those of a topic, fewer if the option `columns` or a user's schema says so.
+"""Columns of a DataFrame: those of a topic, fewer if the option `columns` or a user's schema says so.
 
 Invariant: what a reader yields has exactly the columns of the schema Spark was told, in order, with the same types;
 Spark checks nothing but that, and fails with a riddle where it differs.

@@ -1,4 +1,4 @@
-"""What the broker knows: which partitions an option means, what they hold, where a time or a word lies in them."""
+"""Discovery: which partitions an option means, what they hold, where a time or a word lies in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a streaming query may go next: discovery, admission and the loss of data, as a query's driver sees them.
+"""Bounds of a streaming query's next step: discovery, admission and the loss of data, as a query's driver sees them.
 
 A `Follower` belongs to one run of one query. What it decides is written down by Spark before anything is read, so
 nothing here has to come out the same twice: only `ranges` is asked again for a batch that is repeated, and that

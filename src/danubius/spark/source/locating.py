@@ -1,4 +1,4 @@
-"""Which part of a read lies in the object store: asked of the broker when a read is planned, for `readFrom`.
+"""Locations of ledgers in the object store, asked of the broker when a read is planned, for `readFrom`.
 
 The broker is asked for names, sizes and offsets only. With `auto` whatever stands in the way of objects (no cold
 storage, no way to it from here, an older broker) leaves the read to the broker, and a line in the log says why; with

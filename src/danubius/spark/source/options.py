@@ -1,4 +1,4 @@
-"""What people write in `.option(...)` for reading, checked: strings in, a frozen `ReadOptions` out.
+"""Options of reading, as people write them in `.option(...)`, checked: strings in, a frozen `ReadOptions` out.
 
 Spark folds the case of option names and passes on whatever it is given, so every name is looked up here, and one that
 is not known is refused together with the nearest one that is: a misspelt `startingOffsets` must not read everything.

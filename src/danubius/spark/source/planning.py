@@ -1,4 +1,4 @@
-"""Which offsets a trigger takes, and into which ranges they are cut for Spark's tasks. Pure arithmetic.
+"""Plans of triggers: which offsets one takes, and into which ranges they are cut for Spark's tasks. Pure arithmetic.
 
 Invariants: the ranges of a plan cover exactly the offsets they were made from, in order, without overlap, and so do the
 segments of a range; the same input gives the same plan; a limit above 0 always lets at least one offset through if

@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # (pyarrow comes without types)
-"""What a Spark task does to read one range, and how errors reach people through Spark.
+"""Tasks of Spark: what one does to read a range, and how errors reach people through Spark.
 
 Everything here is pickled into tasks, so it holds plain values only: options, names, numbers.
 """

@@ -1,4 +1,4 @@
-"""Where a piece of Spark SQL names tables, found without Spark: the relations of its FROM clauses and joins.
+"""Relations that a piece of Spark SQL names, found without Spark: those of its FROM clauses and joins.
 
 This reads as much of Spark's grammar as decides whether a word is a relation: queries and common table expressions with
 their scopes, FROM lists with everything that may stand between their commas, joins, parentheses around relations or

@@ -1,1 +1,1 @@
-"""What cold storage decides and how an object is laid out: no loop, no clock, no OS."""
+"""Decisions of cold storage, and the layout of its objects: no loop, no clock, no OS."""

@@ -1,4 +1,4 @@
-"""How fast uploads may go beside publishers, with whom they share disk, cores and network. Decisions alone.
+"""The courtesy of uploads beside publishers, with whom they share disk, cores and network. Decisions alone.
 
 A burst is taken in first and moved afterwards. Who publishes without end shares the machine with the uploads from some
 gigabytes of lag on: cold storage falls behind for a while, never for good.

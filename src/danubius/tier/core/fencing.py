@@ -1,4 +1,4 @@
-"""How a start takes the journal from whoever wrote it, and how a writer gives up what it has under way.
+"""Fencing: how a start takes the journal from whoever wrote it, and how a writer gives up what it has under way.
 
 Generators that ask for calls of the store and are sent the answers: so a test can let two of them, and a writer, take
 turns in any order. Only *put if absent* is needed, and it must be atomic. There is no lease and no clock.

@@ -1,4 +1,4 @@
-"""What is to be done next about the ledgers of one topic: seal, upload, reclaim. Decisions alone.
+"""The planner of what is to be done next about the ledgers of one topic: seal, upload, reclaim. Decisions alone.
 
 Nothing is remembered from one look to the next, so a plan after a crash, a failure or a change of policy is the plan of
 a broker that begins.

@@ -1,4 +1,4 @@
-"""What to fetch before it is asked for: whoever reads on gets the next segments of an object ahead of time.
+"""Reading ahead, which fetches before it is asked: whoever reads on gets the next segments of an object ahead of time.
 
 A *stream* is a reader as far as it shows: reads of one ledger that follow each other. The further it goes the more is
 fetched ahead of it, up to a bound; a read that follows nothing gets nothing ahead, unless it begins a ledger.

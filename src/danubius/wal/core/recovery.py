@@ -1,4 +1,4 @@
-"""What a journal file holds: the valid records from a position on, and why they end.
+"""Recovery of a journal file: the valid records from a position on, and why they end.
 
 Pure: bytes in, facts out; nothing here raises on damage, it is reported.
 """

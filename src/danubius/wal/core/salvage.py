@@ -1,4 +1,4 @@
-"""What is left of damaged journal files: the records on both sides of every gap.
+"""Salvage of damaged journal files: the records on both sides of every gap.
 
 Pure, as `recovery` is, and of the same rules: a record counts in its place and its file's life only. Where `recovery`
 ends at the first bad record, this goes on behind it. A gap begins and ends where a record did, so a record of exactly

@@ -1,4 +1,4 @@
-"""What operators ask for, in an envelope.
+"""The envelope of administration requests.
 
 The requests and replies themselves are those of `model/admin.py`, the same for this protocol, HTTP and the command
 line. They travel unread: the frame is legal whatever is inside, so that a request which this broker does not know is

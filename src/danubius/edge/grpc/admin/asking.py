@@ -1,4 +1,4 @@
-"""How the admin services reach the broker's administration: the one that REST and the native protocol reach too."""
+"""The way of the admin services to the broker's administration: the one that REST and the native protocol reach too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which consumer a number means, also after a restart: a client that reconnects gives nothing but its number.
+"""The book of consumers by number, also after a restart: a client that reconnects gives nothing but its number.
 
 One line of JSON for each consumer that subscribed, appended and synced before its client is answered; the last line of
 a number holds. What cannot be read, at the end after a crash or anywhere, is passed over: whoever is forgotten must

@@ -1,4 +1,4 @@
-"""How far a delay log is released, as the facts say."""
+"""Appliers of delays: how far a delay log is released, as the facts say."""
 
 from __future__ import annotations
 

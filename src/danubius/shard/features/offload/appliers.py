@@ -1,4 +1,4 @@
-"""Where ledgers are, as the facts say: in the object store too, or there alone."""
+"""Appliers of offloading: where ledgers are, as the facts say: in the object store too, or there alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What offloading counts: how much lies where, how far it is behind, what it has done and what failed."""
+"""Figures of offloading: how much lies where, how far it is behind, what it has done and what failed."""
 
 from __future__ import annotations
 

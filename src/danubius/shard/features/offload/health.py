@@ -1,4 +1,4 @@
-"""Whether cold storage works: what failed last, when to try again, and when it is over.
+"""The health of cold storage: what failed last, when to try again, and when it is over.
 
 Kinds of work are told apart: a store that can be read and not written to must not look healthy after every read.
 """

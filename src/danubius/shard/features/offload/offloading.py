@@ -104,7 +104,7 @@ class Offloading:
         self._busy: dict[LedgerRef, str] = {}
         """Ledgers that something is being done about, and the names of their objects."""
         self._uploading = 0
-        self._waiting_for_upload: dict[TopicId, None] = {}
+        self._deferred: dict[TopicId, None] = {}
         """Topics that had more to upload than there was room for."""
         self._set_aside: dict[LedgerRef, int] = {}
         """Damaged ledgers, and when to try them again."""
@@ -306,7 +306,7 @@ class Offloading:
             self._check_reclaim(topic, found.reclaims[:REMOVED_AT_ONCE])
         for meta in found.uploads:
             if self._uploading >= 2 * self._config.uploads_at_once:
-                self._waiting_for_upload[topic.id] = None
+                self._deferred[topic.id] = None
                 break
             self._upload(topic, meta)
 
@@ -385,12 +385,10 @@ class Offloading:
     def _feed(self) -> None:
         """There is room for another upload."""
         while (
-            self._waiting_for_upload
-            and self._uploading < self._config.uploads_at_once
-            and self._can_work()
+            self._deferred and self._uploading < self._config.uploads_at_once and self._can_work()
         ):
-            topic_id = next(iter(self._waiting_for_upload))
-            del self._waiting_for_upload[topic_id]
+            topic_id = next(iter(self._deferred))
+            del self._deferred[topic_id]
             self._look_at(topic_id)
 
     # ------------------------------------------------------------ off the disk
@@ -498,7 +496,5 @@ class Offloading:
         if orphans:
             log.info("objects of no ledger are removed", extra={"objects": orphans})
         if kept:
-            log.error(
-                "objects are kept that a later state knows: is this an old copy?",
-                extra={"objects": kept},
-            )
+            facts = {"objects": kept}
+            log.error("objects are kept that a later state knows: an old copy?", extra=facts)

@@ -1,4 +1,4 @@
-"""Who may publish to one topic: any number together, or one alone.
+"""Access modes, which say who may publish to one topic: any number together, or one alone.
 
 Invariants:
 - Either all holders share the topic, or there is exactly one.

@@ -1,4 +1,4 @@
-"""How fast something may go: buckets of tokens that may be overdrawn.
+"""Rates that something may go at: buckets of tokens that may be overdrawn.
 
 A bucket is one number, the moment up to which everything taken from it is paid for. Taking moves it on; time catches up
 with it. Invariants: over any span of time no more is taken than the rate allows, beside one `burst`, and what was taken

@@ -1,4 +1,4 @@
-"""Which delayed batches are due, and when the next one is: a calendar of what a delay log holds.
+"""The index of delayed batches: a calendar of what a delay log holds, and what of it is due.
 
 An entry is one number, its *key*: the due time in milliseconds, shifted, and the offset in the delay log. Keys are
 taken in rising order, so whoever takes them needs to remember only the last one. Invariants:

@@ -1,8 +1,9 @@
 """The journal says all: whoever replays it has the state of the broker that wrote it, after any history.
 
-The worlds of the crash tests make the histories: transactions, stages, delays, dead letters. Those compare at their
-checkpoints too, offload among them (`BrokerLives.check_replay`); here it is done after every few steps. That it can
-fail is shown by planted bugs: each must be found.
+The worlds of the crash tests make the histories: transactions, stages, delays, dead letters; and one in which what
+exists changes, partitions that grow among it. The others compare at their checkpoints too, offload among them
+(`BrokerLives.check_replay`); here it is done after every few steps. That it can fail is shown by planted bugs: each
+must be found.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from danubius.broker.appliers import APPLIERS
+from danubius.model.policy import Policies
 from danubius.shard.state import facts as events
 from danubius.shard.state import tokens
 from property import (
     broker_lives,
+    catalog_world,
     test_atomic_crashes,
     test_dead_letter_crashes,
     test_delay_crashes,
@@ -35,6 +38,7 @@ WORLDS: Final[dict[str, Any]] = {
     "dead letters": test_dead_letter_crashes,
     "delays": test_delay_crashes,
     "stages": test_stage_crashes,
+    "catalog": catalog_world,
 }
 HISTORIES: Final = sized(40, 500)
 """Of each world."""
@@ -134,6 +138,20 @@ PLANTED: Final[dict[str, tuple[str, Callable[[], contextlib.AbstractContextManag
         lambda: forgetting(
             events.DelayAdvanced,
             lambda fact: events.DelayAdvanced(fact.topic_id, 0, 0),
+        ),
+    ),
+    "how many partitions there are": (
+        "catalog",
+        lambda: forgetting(
+            events.PartitionsSet,
+            lambda fact: events.PartitionsSet(fact.name, 1, fact.spec, fact.created_ms),
+        ),
+    ),
+    "what a namespace says": (
+        "catalog",
+        lambda: forgetting(
+            events.NamespaceChanged,
+            lambda fact: events.NamespaceChanged(fact.name, Policies()),
         ),
     ),
     "a live path that drops no stages": (
